@@ -1,7 +1,5 @@
 """`Agent`: a language model of a run: the solver, the curator or the task writer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

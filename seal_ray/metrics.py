@@ -1,7 +1,5 @@
 """All metrics of a run: name, unit and meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 RLlib has no public way to run a learner's update on custom data, or to read a runner's exceptions and states.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """The state of an algorithm without pickles: `state.json` has plain values, `state.safetensors` tensors."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

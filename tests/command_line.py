@@ -1,7 +1,6 @@
 """The command line in this process, and what it does with a mistake."""
 
-from __future__ import annotations
-
+import io
 import signal
 import sys
 from pathlib import Path
@@ -13,19 +12,23 @@ import ray
 from seal_ray.cli import main
 
 
-def run_main(*arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    """Exit code, and what it said; a refusal goes to the standard error alone."""
+def run_main(
+    *arguments: str, code: int = 0, stdin: str = "", capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """What a command says, which ends with this exit code; a refusal is one line, and on the standard error alone."""
     monkeypatch.setattr(sys, "argv", ["seal-ray", *arguments])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+    found: object = 0
     try:
         main()
-        code = 0
     except SystemExit as error:
-        code = int(error.code or 0)
+        found = error.code or 0
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     said = capsys.readouterr()
-    assert code != 2 or said.out == ""
-    return code, said.err if code else said.out
+    assert found == code, said
+    assert code != 2 or (said.out, said.err.count("\n")) == ("", 1), said
+    return said.err if code else said.out
 
 
 def check_refused(
@@ -41,14 +44,18 @@ def check_refused(
     """
     monkeypatch.chdir(folder)
     started = ray.is_initialized()
-    code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 2
+    said = run_main(*arguments, code=2, capsys=capsys, monkeypatch=monkeypatch)
     assert said.startswith("error: ")
     for words in (sentence,) if isinstance(sentence, str) else sentence:
         assert words in said
-    assert said.count("\n") == 1
     assert list(folder.iterdir()) == []
     assert ray.is_initialized() == started
+
+
+class RunMain(Protocol):
+    """`run_main` with what pytest gives a test: the fixture of that name."""
+
+    def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> str: ...
 
 
 class Refusal(Protocol):

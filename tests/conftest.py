@@ -1,7 +1,5 @@
 """Shared by all tests: threads, logging, which files are begun first and stay together, and tables in the summary."""
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile
@@ -15,7 +13,7 @@ import pytest
 from tests.startup.preloaded import ADDRESS, Server
 
 if TYPE_CHECKING:
-    from tests.command_line import Refusal
+    from tests.command_line import Refusal, RunMain
 
 # OpenMP threads spin while they wait, and test processes beside each other would starve each other. Read when torch is
 # first imported, here and in the processes that tests start.
@@ -59,11 +57,25 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture
-def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refusal:
+def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> "Refusal":
     """Checks that a command line is refused, as `command_line.check_refused` says."""
     from tests import command_line  # Ray, which most tests do without
 
     return partial(command_line.check_refused, folder=tmp_path, capsys=capsys, monkeypatch=monkeypatch)
+
+
+@pytest.fixture
+def run_main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> "RunMain":
+    """Runs a command line in this process, as `command_line.run_main` says."""
+    from tests import command_line
+
+    return partial(command_line.run_main, capsys=capsys, monkeypatch=monkeypatch)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """What runs tests that are coroutines; they have the mark `anyio`."""
+    return "asyncio"
 
 
 _SERVER = pytest.StashKey[Server]()

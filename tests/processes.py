@@ -1,11 +1,10 @@
 """For tests that start processes: the ones below one, to end or measure all of them; ports, and waiting for servers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,6 +14,19 @@ from typing import Any
 import httpx
 
 from tests.startup.preloaded import fork_of
+
+PROGRAM = (sys.executable, "-c", "from seal_ray.cli import main; main()")
+"""The command `seal-ray`, in a process of its own."""
+
+
+def seal_ray(*arguments: str, code: int = 0, cwd: Path | None = None, stdin: str = "", **variables: str) -> str:
+    """What a command says in a process of its own, which ends with this exit code; if it is not 0, only its errors."""
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        [*PROGRAM, *arguments], cwd=cwd, input=stdin, capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stderr if code else done.stdout
 
 
 def tree(root: int) -> list[int]:

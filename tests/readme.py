@@ -1,7 +1,5 @@
 """The README's examples, for the tests that execute them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

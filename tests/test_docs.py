@@ -1,7 +1,5 @@
 """The pages: every path in their tables of where to go is there, and every command of theirs can be given."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

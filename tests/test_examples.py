@@ -1,13 +1,12 @@
 """The examples run, in a process of their own, and say what they did."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from envs.errors import UserError
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import make_config
 from seal_ray.config.presets import preset_names
-from tests.seal_ray.test_cli import seal_ray
+from tests.processes import seal_ray
 
 ROOT = Path(__file__).parent.parent
 ROUND = ROOT / "examples" / "round.py"
@@ -60,10 +59,7 @@ def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(cluster: str, tmp_path
     small = ("training.groups=6", "training.group_size=4", "training.minibatch_groups=2", "evaluation.tasks=null")
     settings = (f"environment.source={OWN.stem}:SOURCE", "engine.kind=transformers", *small)
 
-    def said(*arguments: str) -> str:
-        done = seal_ray(*arguments, cwd=tmp_path, cluster=cluster)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
+    said = partial(seal_ray, cwd=tmp_path, RAY_ADDRESS=cluster)
 
     rows = [json.loads(line) for line in said("tasks", *source, "--json").splitlines()]
     assert Counter(row["part"] for row in rows) == {"train": 5, "dev": 2, "test": 3}

@@ -1,7 +1,5 @@
 """The lock files name every package that the set-up installs, with its hashes."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,17 +1,15 @@
 """The README's examples are run, not trusted."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+from tests.processes import seal_ray
+from tests.readme import ROOT, TEXT
+
 PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 COMMANDS = [
     line.split(" #")[0].strip()
@@ -30,25 +28,14 @@ def test_the_readme_has_examples() -> None:
 
 @pytest.mark.parametrize("program", PYTHON)
 def test_python_examples_run(program: str) -> None:
-    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.strip()
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True).stdout.strip()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_run(command: str) -> None:
     arguments = shlex.split(command)[1:]
     plays = "play" in arguments and "--oracle" not in arguments
-    found = subprocess.run(
-        [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments],
-        cwd=ROOT,
-        input="\n" * 20 if plays else "",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.strip()
+    assert seal_ray(*arguments, cwd=ROOT, stdin="\n" * 20 if plays else "").strip()
 
 
 def test_every_make_target_named_exists() -> None:

@@ -1,7 +1,5 @@
 """No source of the project executes text, with five stated exceptions that no model can reach."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes that start as forks of one (tests/startup) are told apart by what they draw."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

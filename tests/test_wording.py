@@ -1,7 +1,5 @@
 """The language of the code: banned wordings, names, and one definition for each class name."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """What a command leaves and opens while it runs: planted secrets that it leaks, and addresses that it listens at."""
 
-from __future__ import annotations
-
 import ipaddress
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Recipes: the settings in which trials must agree to be comparable. No Ray."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Running trials on Ray Tune: graceful stops, resuming, retries of failures, and an event for every change."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Statistics of a comparison, as pure functions: intervals over seeds and tasks, corrections, summaries of a curve."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

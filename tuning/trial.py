@@ -1,7 +1,5 @@
 """`SealTrial`: `Seal` as a trial of Ray Tune, which writes the same run folder as `seal-ray train`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,10 @@ from ray.tune.result import DONE, TRIAL_INFO
 
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
-from seal_ray.config.fields import attribute
+from seal_ray.config.sections import attribute
 from seal_ray.report.files import TRIALS, RunFolder
 from seal_ray.run.recorder import Metrics, Recorder
-from tuning.initial_evaluation import neighbour_evaluation
+from tuning.record import neighbour_evaluation
 
 RUN, CONFIG, MAIN = "run", "config", "main_cpus"
 """Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs of its

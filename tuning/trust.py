@@ -1,7 +1,5 @@
 """Trust in resumed trials: code that their settings import, and files that Ray Tune unpickles. No Ray."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Consistency of a run's settings, checked before anything starts, with one sentence for each mistake."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -21,8 +19,7 @@ from policies.models import ModelFolder, open_model
 from policies.task_writer.base import TASK_WRITERS
 from seal_ray.config import schema
 from seal_ray.config.resolve import LORA_TARGETS, AgentSpec, RunSpec
-from seal_ray.evaluation.plan import evaluation_ids
-from seal_ray.evaluation.suites import PLAIN, Suites, make_suites
+from seal_ray.evaluation.suites import PLAIN, Suites, evaluation_ids, make_suites
 from seal_ray.grpo.advantages import ADVANTAGES
 from seal_ray.grpo.rewards import REWARDS
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
@@ -39,6 +36,8 @@ def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
 
     Without `weights`, models of a hub need not be downloaded: for plans.
     """
+    from seal_ray.training.hint_stripped import RowLoss  # it loads torch
+
     check_seed(spec.seed)
     model = check_model(spec.solver, weights=weights)
     _check_engine("engine.kind", spec.engine.kind)
@@ -46,7 +45,8 @@ def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
     for registry, name in ((REWARDS, spec.environment.reward), (ADVANTAGES, spec.training.advantage)):
         if not callable(registry.make(name)):
             raise UserError(f"{registry.key}: {name} cannot be called.")
-    _check_losses(spec)
+    for name in spec.learning_agents:
+        RowLoss(spec.agents[name].training)
     _check_curator(spec)
     for agent in list(spec.agents.values())[1:]:
         _check_proposer_model(agent, weights=weights)
@@ -80,13 +80,6 @@ def check_model(solver: schema.SolverSection, *, weights: bool) -> ModelFolder:
             f"solver.lora_rank: {solver.model} has no layers named {', '.join(sorted(missing))}; set it to 0."
         )
     return model
-
-
-def _check_losses(spec: RunSpec) -> None:
-    from seal_ray.training.hint_stripped import RowLoss  # it loads torch
-
-    for name in spec.learning_agents:
-        RowLoss(spec.agents[name].training)
 
 
 def _check_engine(key: str, kind: str) -> None:

@@ -1,7 +1,5 @@
 """`CoEvolution`: the rounds of solver, curator and task writer. RLlib's side is in `seal.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -27,9 +25,8 @@ from seal_ray.proposing.loop import WindowReport
 from seal_ray.proposing.task_writer import start_task_writer_loop
 from seal_ray.rollout.dispatch import check_faults, play
 from seal_ray.rollout.metrics import rollout_metrics, sampled_tokens
-from seal_ray.rollout.planner import Planner
+from seal_ray.rollout.planner import Planner, play_waves
 from seal_ray.rollout.types import PLAIN_ARM, Group, GroupPlan, played_trajectories
-from seal_ray.rollout.waves import play_waves
 from seal_ray.training.hint_stripped import internalisation_metrics
 from seal_ray.training.rows import GroupScorer, make_rows
 
@@ -104,19 +101,14 @@ class CoEvolution:
             "interface/changed": int(changed or curator.metrics.get("curator/promoted", 0.0)),
             "interface/guidelines": len(self.curator.incumbent.interface.guidelines),
             **{f"diagnosis/rho/{label}": weight for label, weight in self._reweighter.rho.items()},
-            **self._performance(groups, times),
-        }
-        window = self.curator.window
-        profile = self.profile.to_dict()
-        return RoundReport(self.round, tuple(groups), window.arms, window.rounds, curator, written, profile, metrics)
-
-    def _performance(self, groups: Sequence[Group], times: Mapping[str, float]) -> dict[str, float]:
-        return {
             **{f"perf/{name}_seconds": value for name, value in times.items()},
             "perf/engine_restarts": self.solver.engines.restarts,
             "perf/runner_restarts": self._runners.num_remote_worker_restarts(),
             "perf/tokens_per_second": sampled_tokens(groups) / times["rollout"],
         }
+        window = self.curator.window
+        profile = self.profile.to_dict()
+        return RoundReport(self.round, tuple(groups), window.arms, window.rounds, curator, written, profile, metrics)
 
     def evaluate(self) -> EvaluationReport:
         """Plays the tasks of the suites on the plain interface, under the rules of their source."""

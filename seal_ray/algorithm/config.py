@@ -7,8 +7,6 @@ Settings are flat attributes of the config (`config.reweighting_alpha`), so that
 checked when the algorithm is built; `config.section(schema.TrainingSection)` returns a checked section.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,11 +22,18 @@ from ray.util import log_once
 from envs.errors import UserError, unknown_value
 from envs.roles import SOLVER
 from seal_ray.algorithm.report import OnRound
-from seal_ray.config.fields import attribute
 from seal_ray.config.presets import read_sections
 from seal_ray.config.resolve import RunSpec, resolve
 from seal_ray.config.schema import KINDS, SECTIONS, S
-from seal_ray.config.sections import check_key, check_kind_has, fields_of, section_class, section_name, section_of
+from seal_ray.config.sections import (
+    attribute,
+    check_key,
+    check_kind_has,
+    fields_of,
+    section_class,
+    section_name,
+    section_of,
+)
 from seal_ray.rllib import RoundConfig
 
 _READ_BY_RLLIB = {TRIAL_INFO, "_enable_new_api_stack", "multiagent", "class"}

@@ -1,7 +1,5 @@
 """Lower bounds of the memory that a run needs, by part and place, so that a run that cannot fit is not started."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`RoundReport`: the immutable result of a round, for recorder, progress line, trackers and callbacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """`Seal`: solver and curator co-evolve around a fixed verifier (SEAL, arXiv 2605.24426), a round a `train()`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +11,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from seal_ray.agent import Agent, start_agents
 from seal_ray.algorithm.co_evolution import CoEvolution
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.algorithm.report import EvaluationReport, OnRound, RoundReport
+from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.config.resolve import RunSpec
 from seal_ray.evaluation.suites import make_suites
 from seal_ray.rllib import RoundAlgorithm
@@ -24,7 +22,7 @@ _log = logging.getLogger("seal_ray")
 
 
 class Seal(RoundAlgorithm):
-    """The algorithm. `train()` plays one round of `run` and learns from it, and calls subscribers with the report."""
+    """The algorithm. `train()` plays one round of `run`, learns from it, and calls the callbacks with its `report`."""
 
     config: SealConfig
     learner_group: SealLearnerGroup
@@ -58,8 +56,8 @@ class Seal(RoundAlgorithm):
             agent.learners = self.learner_group
         assert self.env_runner_group is not None
         self.run = CoEvolution(self.spec, agents, self.env_runner_group, suites)
-        self._subscribers: list[OnRound] = []
-        self._report: RoundReport | None = None
+        self.report: RoundReport | None = None
+        """Of the newest round of this process."""
         self.run.deliver()
 
     @property
@@ -75,29 +73,22 @@ class Seal(RoundAlgorithm):
         """Number of finished rounds."""
         return self.run.round
 
-    def subscribe(self, on_round: OnRound) -> None:
-        """Calls `on_round` after each round, before the callbacks of the config."""
-        self._subscribers.append(on_round)
-
     def step(self) -> Any:
-        """As RLlib's; the round's report then goes to subscribers and callbacks."""
+        """As RLlib's; the round's report then goes to the callbacks."""
         result = super().step()
-        report, self._report = self._report, None
-        assert report is not None
-        for subscriber in self._subscribers:
-            subscriber(report)
+        assert self.report is not None
         for callback in self.config.round_callbacks:
             try:
-                callback(report)
+                callback(self.report)
             except Exception:  # noqa: BLE001 - a callback can raise anything, and must not end the run
-                _log.exception("a callback of round %d raised", report.round)
+                _log.exception("a callback of round %d raised", self.report.round)
         return result
 
     def training_step(self) -> None:
         """One round."""
-        self._report = self.run.play_round()
+        self.report = self.run.play_round()
         assert self.metrics is not None
-        for name, value in self._report.metrics.items():
+        for name, value in self.report.metrics.items():
             self.metrics.log_value(name, value, reduce="mean", window=1)
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:  # noqa: ARG002 - RLlib passes it
@@ -108,8 +99,8 @@ class Seal(RoundAlgorithm):
     def play_evaluation(self) -> EvaluationReport:
         """Plays the evaluation suites, and adds the evaluation to the report of the present round."""
         evaluation = self.run.evaluate()
-        if self._report is not None:
-            self._report = replace(self._report, evaluation=evaluation)
+        if self.report is not None:
+            self.report = replace(self.report, evaluation=evaluation)
         return evaluation
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:

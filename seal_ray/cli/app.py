@@ -1,7 +1,5 @@
 """The `seal-ray` application: its commands, and exit codes of errors."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import re

@@ -1,7 +1,5 @@
 """Output of commands: control characters in the texts of models, files and servers do not reach a terminal."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

@@ -1,7 +1,5 @@
 """`seal-ray evaluate`: a model on a split, always on the plain interface, with tables, files and official results."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +19,6 @@ from policies.solver import Budgets
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import check_engine, check_sampling, progress
-from seal_ray.evaluation.plan import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
 from seal_ray.evaluation.records import (
     EvaluationProgress,
     claim_folder,
@@ -32,6 +29,7 @@ from seal_ray.evaluation.records import (
     success_table,
     write_summary,
 )
+from seal_ray.evaluation.suites import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
 from seal_ray.report.files import RunFolder
 from seal_ray.run.checkpoints import model_of, name_of, run_of
 

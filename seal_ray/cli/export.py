@@ -1,7 +1,5 @@
 """`seal-ray export` and `seal-ray extract-adapter`: trained models as folders for others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +18,7 @@ def export(
     ] = False,
 ) -> None:
     """Export a trained solver: weights, tokenizer, chat template and model card; of a LoRA run, the adapter."""
-    from seal_ray.run.release import release
+    from seal_ray.run.export import release
 
     released = release(run, out, merge=merge)
     print_line(make_console(), f"{'adapter' if released.adapter else 'model'} of round {released.round} in {out}")

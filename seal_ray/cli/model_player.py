@@ -1,7 +1,5 @@
 """A model that plays one dialogue in `seal-ray play`, completion by completion."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

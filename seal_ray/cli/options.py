@@ -3,8 +3,6 @@
 Typer evaluates the annotations of a command: import these names at runtime.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

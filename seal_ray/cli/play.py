@@ -1,7 +1,5 @@
 """`seal-ray play`: one dialogue in the terminal, solved by the user, a model or from ground truth, and verified."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated

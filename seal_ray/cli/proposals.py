@@ -1,7 +1,5 @@
 """`seal-ray curator` and `seal-ray pool`: the proposals of a run's curator and task writer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,8 +73,7 @@ def pool(
 
 
 def _show_movement(runs: list[Path], picture: Path | None, *, as_json: bool) -> None:
-    from seal_ray.report.pool import read_pool
-    from seal_ray.report.pools import draw_movement, movement, movement_table
+    from seal_ray.report.pool import draw_movement, movement, movement_table, read_pool
 
     if as_json:
         raise UserError("--json: it takes one run.")

@@ -1,7 +1,5 @@
 """`seal-ray serve`: a model or a trained solver behind an OpenAI-compatible interface."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket
@@ -121,7 +119,7 @@ def check_address(host: str, port: int, *, key: str | None, no_key: bool) -> Non
 
 
 def serve_until_interrupted(
-    served: Served, *, host: str, port: int, key: str | None, say: Callable[[str], None], own: bool
+    served: "Served", *, host: str, port: int, key: str | None, say: Callable[[str], None], own: bool
 ) -> None:
     """Serves until Ctrl-C. Ray must be connected.
 

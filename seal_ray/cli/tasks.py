@@ -1,7 +1,5 @@
 """`seal-ray tasks`: the tasks of a source, filtered, listed or counted."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

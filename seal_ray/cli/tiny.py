@@ -1,7 +1,5 @@
 """`seal-ray tiny`: build the tiny models, and measure their behaviour."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +12,7 @@ from rich.table import Table
 from envs.errors import UserError, check_known
 from envs.interface import Interface
 from policies import tiny
+from policies.engine import Engine
 from policies.engine.choice import default_kind, start_engine
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
@@ -21,15 +20,17 @@ from policies.rollouts import Rollouts
 from policies.solver import Budgets, Solver
 from policies.tiny.behaviours import Behaviour
 from policies.tiny.measure import Measured, interfaces, measure
+from policies.tiny.measure_writer import AT_ONCE, WriterMeasured, made_up_profiles, measure_writer, played_profiles
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import progress
-from seal_ray.cli.tiny_writer import measure_writing, show_writing
 
 app = typer.Typer(help="The tiny models, which train in minutes on two cores.", no_args_is_help=True)
 
 _CONTEXT = 4096
 _CONCURRENT = 64
 _TASKS = 400
+_MADE_UP = 19
+_PLAYED = 3
 
 
 @app.command()
@@ -66,9 +67,9 @@ def build(
             progress=lambda seen, loss: update("warm start, tokens", seen, recipe.tokens, f"loss {loss:.3f}"),
         )
     if writer:
-        written = asyncio.run(measure_writing(open_model(str(out)), console))
+        written = asyncio.run(_measure_writing(open_model(str(out)), console))
         write_writer_card(out, written)
-        show_writing(console, written)
+        _show_writing(console, written)
     else:
         count = tasks or _TASKS
         sampled, greedy = asyncio.run(_measure(open_model(str(out)), count, console, interfaces()))
@@ -97,7 +98,7 @@ def measure_command(
     if only_writes(open_model(model).path):
         if (tasks, interface or None, greedy) != (None, None, None):
             raise UserError(f"{model} writes tasks and plays none; leave --tasks, --interface and --greedy out.")
-        show_writing(console, asyncio.run(measure_writing(open_model(model), console)))
+        _show_writing(console, asyncio.run(_measure_writing(open_model(model), console)))
         return
     known = interfaces()
     check_known("--interface", known, *(interface or []))
@@ -111,7 +112,7 @@ async def _measure(
 ) -> tuple[dict[str, Measured], dict[str, Measured]]:
     """The measurements at temperature 1 and greedy, by the name of the interface."""
     form = ChatFormat.load(model.path, model.dialect)
-    engine = await start_engine(default_kind(), model, context=_CONTEXT, dtype="float32", concurrent=_CONCURRENT)
+    engine = await _start(model)
     budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
     tables: list[dict[str, Measured]] = [{}, {}]
     temperatures = (1.0, 0.0) if greedy else (1.0,)
@@ -133,6 +134,10 @@ async def _measure(
     return tables[0], tables[1]
 
 
+async def _start(model: ModelFolder) -> Engine:
+    return await start_engine(default_kind(), model, context=_CONTEXT, dtype="float32", concurrent=_CONCURRENT)
+
+
 def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str, Measured]) -> None:
     behaviours = Table("interface", title="right decisions, %, with 95 % interval, temperature 1", title_justify="left")
     for behaviour in Behaviour:
@@ -149,3 +154,46 @@ def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str
         for name, measured in table.items():
             success.add_row(name, *(f"{100 * count.share:.1f}" for count in measured.success.values()))
         console.print(success)
+
+
+async def _measure_writing(model: ModelFolder, console: Console) -> dict[str, WriterMeasured]:
+    """Its specifications by the source of the failure profiles: made up, or of rollouts of each shipped solver."""
+    solvers = (tiny.NAME, tiny.RARE)
+    profiles = {"made up": made_up_profiles(_MADE_UP)}
+    with progress(console) as update:
+        for number, name in enumerate(solvers):
+            update("playing for profiles, solvers", number, len(solvers), name)
+            solver = open_model(name)
+            engine = await _start(solver)
+            try:
+                form = ChatFormat.load(solver.path, solver.dialect)
+                budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
+                rollouts = Rollouts(Solver(engine, form, budgets, temperature=1.0), concurrent=_CONCURRENT)
+                profiles[f"of {name}"] = [profile async for profile in played_profiles(rollouts, _PLAYED)]
+            finally:
+                await engine.close()
+        engine = await _start(model)
+        measured: dict[str, WriterMeasured] = {}
+        try:
+            form = ChatFormat.load(model.path, model.dialect)
+            for name, own in profiles.items():
+                update("measuring, kinds of profiles", len(measured), len(profiles), f"{AT_ONCE * len(own)} written")
+                measured[name] = await measure_writer(engine, form, own)
+        finally:
+            await engine.close()
+    return measured
+
+
+def _show_writing(console: Console, measured: Mapping[str, WriterMeasured]) -> None:
+    """Prints the measurements, and the most frequent reasons for rejection."""
+    table = Table("profiles", title="specifications, %, with 95 % interval, temperature 1", title_justify="left")
+    for name in ("written", "read", "task", "different", "categories", "requests"):
+        table.add_column(name, justify="right")
+    for name, own in measured.items():
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(own.categories.items()))
+        depths = ", ".join(f"{depth}: {count}" for depth, count in sorted(own.depths.items()))
+        table.add_row(name, *map(str, (own.read.needed, own.read, own.made, own.distinct)), kinds, depths)
+    console.print(table)
+    reasons = [(-count, reason) for own in measured.values() for reason, count in own.reasons.items()]
+    for count, reason in sorted(reasons)[:5]:
+        console.print(f"{-count} × {reason}", markup=False)

@@ -1,7 +1,5 @@
 """`seal-ray train`: the main job."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping
@@ -76,7 +74,7 @@ def command(
 
 
 def _train(
-    console: Console, made: SealConfig, path: Path, source: Path, storage: str | None, *, new: bool, wandb: str
+    console: Console, made: "SealConfig", path: Path, source: Path, storage: str | None, *, new: bool, wandb: str
 ) -> None:
     """Trains in a run folder, with settings from `source`."""
     from seal_ray.algorithm.checks import check_memory, check_run
@@ -185,7 +183,7 @@ def _show_presets(console: Console) -> None:
     console.print(table)
 
 
-def _show_plan(console: Console, made: SealConfig) -> None:
+def _show_plan(console: Console, made: "SealConfig") -> None:
     """Shows settings, agents, placement and memory, and whether this machine is too small; plans may be for others."""
     from envs.received import write_yaml
     from seal_ray.algorithm.checks import check_memory, check_model, check_run

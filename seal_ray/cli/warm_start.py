@@ -1,7 +1,5 @@
 """`seal-ray warm-start`: supervised learning on demonstrations, before reinforcement learning."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Settings of earlier versions: their replacements, and the conversion of a run's config."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A model preset has the model and its training; a method preset on top of it the 
 Table 3). A custom preset is a YAML file of the same form, which extends the package's preset `like`, if given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,16 @@ from envs.errors import UserError, check_known, unknown_value
 from envs.received import parse_yaml, problem_of, read_yaml, read_yaml_as_json
 from envs.trusting import allow, config_folder, import_names, trust_names
 from seal_ray.config.earlier import check_current, converted
-from seal_ray.config.fields import takes_text
 from seal_ray.config.schema import KINDS, SECTIONS
-from seal_ray.config.sections import check_key, check_kind_has, fields_of, is_custom_kind, make_section, section_class
+from seal_ray.config.sections import (
+    check_key,
+    check_kind_has,
+    fields_of,
+    is_custom_kind,
+    make_section,
+    section_class,
+    takes_text,
+)
 
 FOLDER = Path(__file__).parent.parent / "presets"
 DEFAULT = "tiny"
@@ -81,7 +86,13 @@ def read_sections(
         by_kind[kind] = name
     if presets is not None:
         by_kind.setdefault("model", DEFAULT)
-    given, seed = _read_file(file) if file is not None else ({}, 0)
+    given, seed = {}, 0
+    if file is not None:
+        document, raw = _documents(file)
+        if not isinstance(document, dict):
+            raise UserError(f"config: {file} holds no sections; write them as the presets do, key: value under each.")
+        seed = document.pop("seed", 0)
+        given = _checked(document, raw, file)
     own = merged(given, parse_words(overrides))
     documents = [_read_preset(by_kind[kind]) for kind in ("model", "method") if kind in by_kind]
     under = merged(*(layer for document in documents for layer in _layers(document)))
@@ -127,15 +138,6 @@ def parse_words(words: Sequence[str]) -> Values:
             raise UserError(f"{section}.{key}: {text!r:.80} cannot be read as YAML ({problem_of(error)}).") from None
         values.setdefault(section, {})[key] = _meant(section, key, value, text.strip())
     return values
-
-
-def _read_file(path: Path) -> tuple[Values, Any]:
-    """The sections of a config file, and its seed or 0."""
-    document, raw = _documents(path)
-    if not isinstance(document, dict):
-        raise UserError(f"config: {path} holds no sections; write them as the presets do, key: value under each.")
-    seed = document.pop("seed", 0)
-    return _checked(document, raw, path), seed
 
 
 def read_settings(path: Path) -> dict[str, Any]:

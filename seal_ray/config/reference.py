@@ -1,7 +1,5 @@
 """The reference of all settings, made from `schema.py`. `python -m seal_ray.config.reference` writes it down."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +7,9 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from seal_ray.config.fields import allowed
 from seal_ray.config.presets import about, preset_names
 from seal_ray.config.schema import KINDS, SECTIONS, Section
-from seal_ray.config.sections import fields_of
+from seal_ray.config.sections import allowed, fields_of
 
 PATH = Path(__file__).parents[2] / "docs" / "config.md"
 """The page in the repository."""

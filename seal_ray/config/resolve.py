@@ -1,7 +1,5 @@
 """`RunSpec`: the settings of a run, resolved once. Only this file derives agents from settings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The sections `curator` and `task_writer` are unions on `kind`: each kind has its
 sections of values, `resolve.py` turns them into a `RunSpec`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar

@@ -1,7 +1,5 @@
 """Intervals of shares and of their paired differences, as pure functions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

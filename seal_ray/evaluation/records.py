@@ -3,15 +3,13 @@
 The counts are success by category with intervals, label shares, and the ends of dialogues.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.table import Table
 
@@ -26,8 +24,8 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Solver
 from seal_ray.evaluation.intervals import Interval, wilson
-from seal_ray.evaluation.plan import EvaluationPlan
 from seal_ray.evaluation.resumable_log import SETTINGS, ResumableLog
+from seal_ray.evaluation.suites import EvaluationPlan
 from seal_ray.report.files import replace_file
 
 _SUMMARY = "summary.json"
@@ -48,7 +46,7 @@ class Record:
     completions: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def from_dict(cls, row: dict[str, Any]) -> Record:
+    def from_dict(cls, row: dict[str, Any]) -> Self:
         """Reads the JSON values of `Trajectory.to_dict`."""
         return cls(
             task=row["task"],
@@ -85,7 +83,7 @@ class SuccessGroup:
     ends: Counter[str]
 
     @classmethod
-    def counted(cls, name: str, records: Sequence[Record]) -> SuccessGroup:
+    def counted(cls, name: str, records: Sequence[Record]) -> Self:
         return cls(
             name,
             len({record.task for record in records}),

@@ -1,7 +1,5 @@
 """`ResumableLog`: the stored answers of an evaluation or exam in its folder, so that it can be resumed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path

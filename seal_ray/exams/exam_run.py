@@ -1,7 +1,5 @@
 """Running an exam: the items of a suite are sent concurrently, and every answer is stored for a resumption."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import shutil
@@ -9,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from envs.errors import SealError
 from envs.exams import Exam, Item, Mark, Placed
@@ -77,7 +75,7 @@ class Answer:
     prompt_tokens: int
 
     @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> Answer:
+    def from_dict(cls, row: Mapping[str, Any]) -> Self:
         """Reads a line of `answers.jsonl`."""
         return cls(**{name: row[name] for name in cls.__slots__})
 

@@ -1,7 +1,5 @@
 """Advantages: of a group's rollouts by `training.advantage`, and of a window's proposals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

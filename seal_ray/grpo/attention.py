@@ -5,8 +5,6 @@ log-sum-exp (as in ring attention, arXiv 2310.01889). On GPUs the kernel of `fla
 sequences that have fewer queries than keys, causal from the bottom right.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ import torch
 from torch import Tensor
 
 from envs.errors import UserError
-from seal_ray.grpo.prefixes import Segment
+from seal_ray.grpo.packing import Segment
 
 Attention = Literal["seal_ray_segments", "sdpa"]
 SEGMENTS: Attention = "seal_ray_segments"
@@ -40,15 +38,10 @@ def choose_attention(config: Any, device: torch.device, *, half: bool) -> Attent
     windowed = not _WINDOWED.isdisjoint(kinds) if kinds else bool(getattr(config, "sliding_window", None))
     if windowed or (device.type == "cuda" and not half):
         return "sdpa"
-    _register()
-    return SEGMENTS
-
-
-@functools.cache
-def _register() -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(SEGMENTS, attend)
+    return SEGMENTS
 
 
 def attend(

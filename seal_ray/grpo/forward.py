@@ -1,7 +1,5 @@
 """The learner's forward pass: log-probs of the sampled tokens of packed rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -47,7 +45,9 @@ def token_logprobs(model: nn.Module, packed: Packed, *, temperature: float = 1.0
     if not torch.is_grad_enabled() or (len(chunks) == 1 and not frozen):
         return torch.cat([_score(output, hidden, targets, temperature) for hidden, targets in chunks])
     if frozen:
-        weight_VH = _as_computed(output.weight)
+        weight_VH, device = output.weight, output.weight.device.type
+        if torch.is_autocast_enabled(device):  # cast once for all chunks
+            weight_VH = weight_VH.to(torch.get_autocast_dtype(device))
         return torch.cat([_Score.apply(hidden, weight_VH, targets, temperature) for hidden, targets in chunks])  # type: ignore[no-untyped-call]
     # Checkpoints, since the backward pass would otherwise keep every chunk's logits.
     return torch.cat(
@@ -81,12 +81,6 @@ def _is_frozen(output: nn.Module) -> bool:
     """Whether the output layer is a plain matrix that does not learn and is not sharded."""
     plain = type(output) is nn.Linear and output.bias is None
     return plain and not output.weight.requires_grad and not hasattr(output.weight, "full_tensor")
-
-
-def _as_computed(weight: Tensor) -> Tensor:
-    """The weight in the dtype of matrix products, cast once for all chunks."""
-    device = weight.device.type
-    return weight.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else weight
 
 
 class _Score(torch.autograd.Function):

@@ -1,17 +1,44 @@
 """Losses over sampled tokens, by `training.loss`: GRPO, CISPO, and weighted likelihood."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Protocol, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from envs.registry import Registry
+
+OffPolicyWeight = Callable[[Tensor], Tensor]
+"""The weight of each of M tokens, at least 0, from `log_rho_M` (nats)."""
+_LEAST = 0.2
+"""Smallest weight of `sqrt`."""
+
+
+def none(log_rho_M: Tensor) -> Tensor:
+    """1: filtered behaviour cloning of guided successes (RLTF-SD, arXiv 2602.02482), a biased objective."""
+    return torch.ones_like(log_rho_M)
+
+
+def sqrt(log_rho_M: Tensor) -> Tensor:
+    """`clip(√ρ, 0.2, 1)`. LUFFY (arXiv 2504.14945) shapes off-policy tokens too, by ρ / (ρ + 0.1)."""
+    return torch.exp(log_rho_M.clamp(max=0.0) / 2).clamp(min=_LEAST)
+
+
+def truncated(log_rho_M: Tensor) -> Tensor:
+    """`min(ρ, 1)`: truncated importance sampling. The gradient nearly vanishes if the interface mattered."""
+    return torch.exp(log_rho_M.clamp(max=0.0))
+
+
+OFF_POLICY_WEIGHTS: Registry[OffPolicyWeight] = Registry(
+    "training.off_policy_weight",
+    "seal_ray.off_policy_weights",
+    {name: f"seal_ray.grpo.losses:{name}" for name in ("none", "sqrt", "truncated")},
+)
+
 
 MAX_LOG_RATIO = 20.0
 """Upper cut of log-ratios: e^20 is clipped anyway, and must only stay finite."""
@@ -46,11 +73,11 @@ class LossSums:
     def clipped(self) -> int:
         return self.clipped_low + self.clipped_high + self.clipped_dual
 
-    def __add__(self, other: LossSums) -> LossSums:
+    def __add__(self, other: Self) -> Self:
         sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
         sums["ratio_min"] = min(self.ratio_min, other.ratio_min)
         sums["ratio_max"] = max(self.ratio_max, other.ratio_max)
-        return LossSums(**sums)
+        return replace(self, **sums)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +148,9 @@ class _RatioLoss(ABC):
         proximal_logprobs_M: Tensor | None = None,
     ) -> TokenLosses:
         """Raises `ValueError` for a `kl` without the reference's log-probs, or a cap without proximal ones."""
+        kl = self.settings.kl
+        if kl and reference_logprobs_M is None:
+            raise ValueError("a KL coefficient and no reference log-probs")
         if self.needs_proximal and proximal_logprobs_M is None:
             raise ValueError("an importance cap and no proximal log-probs")
         old_M = sampled_logprobs_M.detach().to(logprobs_M)
@@ -130,7 +160,8 @@ class _RatioLoss(ABC):
         ratio_M = importance_ratio(logprobs_M, proximal_M)
         advantages_M = advantages_M.detach().to(logprobs_M)
         surrogate_M, masks = self._surrogate(logprobs_M, advantages_M, ratio_M, proximal_M - old_M)
-        loss_M, kl_M = add_kl(surrogate_M, self.settings.kl, logprobs_M, reference_logprobs_M)
+        kl_M = kl_to_reference(logprobs_M, reference_logprobs_M)
+        loss_M = surrogate_M + kl * kl_M if kl else surrogate_M
         return token_losses(
             loss_M, logprobs_M=logprobs_M, sampled_logprobs_M=old_M, ratio_M=ratio_M, reference_kl_M=kl_M, **masks
         )
@@ -271,16 +302,6 @@ def kl_to_reference(logprobs_M: Tensor, reference_logprobs_M: Tensor | None) -> 
         return torch.zeros_like(logprobs_M)
     reference_M = reference_logprobs_M.detach().to(logprobs_M.dtype)
     return _k3((reference_M - logprobs_M).clamp(max=_MAX_LOG_REFERENCE))
-
-
-def add_kl(
-    loss_M: Tensor, coefficient: float, logprobs_M: Tensor, reference_logprobs_M: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """`loss + coefficient · k3`, and k3 alone. Raises `ValueError` for a coefficient without a reference."""
-    if coefficient and reference_logprobs_M is None:
-        raise ValueError("a KL coefficient and no reference log-probs")
-    kl_M = kl_to_reference(logprobs_M, reference_logprobs_M)
-    return (loss_M + coefficient * kl_M if coefficient else loss_M), kl_M
 
 
 def global_mean(loss_sum: Tensor, global_tokens: int) -> Tensor:

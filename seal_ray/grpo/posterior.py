@@ -18,15 +18,14 @@ Analysis, 3rd edition, section 14.8):
 discount once a window, since the policy changes (discounted Thompson sampling: Raj and Kalyani, arXiv 1707.09727).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from statistics import NormalDist
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +106,7 @@ class Posterior:
         variances_C: Floats = (STRATUM_WEIGHT * self.variance + squares_C) / (STRATUM_WEIGHT + freedom_C)
         return variances_C
 
-    def after(self, cells: Sequence[Cell]) -> Posterior:
+    def after(self, cells: Sequence[Cell]) -> Self:
         """The posterior after a window with these cells."""
         later = self._discounted(
             sorted({cell.arm for cell in cells} - {self.plain}), sorted({cell.stratum for cell in cells})
@@ -189,7 +188,7 @@ class Posterior:
         distance = float(mean - base - margin)
         if variance <= 0:
             return float(distance > 0)
-        return normal_cdf(distance / math.sqrt(variance))
+        return NormalDist().cdf(distance / math.sqrt(variance))
 
     def share_out(self, arms: Sequence[str], slots: int, generator: np.random.Generator) -> list[int]:
         """Top-two Thompson sampling (Russo, arXiv 1602.08448): how many of `slots` each arm gets.
@@ -224,7 +223,7 @@ class Posterior:
             "between": self.between_C2.tolist(),
         }
 
-    def with_state(self, state: Mapping[str, Any]) -> Posterior:
+    def with_state(self, state: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`, under the settings of this one."""
         strata, arms = len(state["strata"]), len(state["arms"])
 
@@ -241,7 +240,7 @@ class Posterior:
             between_C2=array("between", 2),
         )
 
-    def _discounted(self, played: Sequence[str], strata: Sequence[str]) -> Posterior:
+    def _discounted(self, played: Sequence[str], strata: Sequence[str]) -> Self:
         """A window later, with room for new arms and strata, and without arms that have too little information."""
         left = {name: self.discount * self.information(name) for name in self.arms}
         most = sorted((name for name in left if name not in played), key=lambda name: -left[name])
@@ -325,11 +324,6 @@ def max_distinguishable_arms(
         squared = 2 * posterior.variance * (new + others) / max(1, rollouts)
         mean = 2 * prior * prior**2 / (prior**2 + squared)
         deviation = prior * math.sqrt(squared / (prior**2 + squared))
-        if normal_cdf((mean - margin) / deviation) > promote_at:
+        if NormalDist().cdf((mean - margin) / deviation) > promote_at:
             return new
     return 0
-
-
-def normal_cdf(value: float) -> float:
-    """Φ, the distribution function of the standard normal."""
-    return 0.5 * (1 + math.erf(value / math.sqrt(2)))

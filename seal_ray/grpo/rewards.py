@@ -1,7 +1,5 @@
 """Rewards of the solver, by `environment.reward`. Evaluation always counts success."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from envs.diagnosis import Diagnosis

@@ -1,7 +1,5 @@
 """Diagnosis-guided reweighting: labels to weights, weights to advantages (SEAL eq. 10-12). Signs never change."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

@@ -3,13 +3,11 @@
 Statistics belong to the id of an arm, so that an arm that is played again continues them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -63,7 +61,7 @@ class CuratorWindow:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> CuratorWindow:
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         groups = [ArmGroup(*group) for group in value["groups"]]
         return cls(arms_of(map(interface_from_dict, value["interfaces"])), groups, value["rounds"])

@@ -1,7 +1,5 @@
 """Values of arms by `curator.reward`, which the posterior compares."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ def frontier_value(success: float, rollouts: int) -> float | None:
     return None if rollouts < 2 else 4 * success * (1 - success) * rollouts / (rollouts - 1)
 
 
-def alpha_value(success: float, rollouts: int) -> float:
+def alpha_value(success: float, rollouts: int = 0) -> float:
     """`exp(−β·(p − α)²)`, GenEnv's reward of the environment (arXiv 2512.19682)."""
     del rollouts
     return math.exp(-BETA * (success - ALPHA) ** 2)

@@ -1,7 +1,5 @@
 """`ProposalLoop`: windows in which a proposer writes, its proposals get rewards, and its model learns from them."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The specifications that a run has recorded, by window, for the task writer `shuffled` to write again."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,17 +1,19 @@
 """Values of the written tasks of a window, by `task_writer.reward`."""
 
-from __future__ import annotations
-
-import math
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from envs import dialogue
+from envs.errors import UserError
 from envs.registry import Registry
-from envs.specifications import Specification, likeness
+from envs.specifications import Apart, Rejected, Specification, Writable, likeness
+from policies.trajectory import derive_seed
+from seal_ray.config.resolve import RunSpec
+from seal_ray.proposing.curator_rewards import alpha_value
+from seal_ray.rollout.types import PLAIN_ARM, Group, GroupPlan
 
-ALPHA, BETA = 0.5, 2.0
-"""The success with the largest value of `alpha`, and its sharpness: GenEnv's released configuration."""
 NEAR = 0.5
 """Likeness from which two specifications are neighbours; specifications of different categories never are."""
 
@@ -77,7 +79,7 @@ class AlphaTaskReward:
 
     def __call__(self, window: WindowOutcomes) -> list[float | None]:
         successes = [outcome.success for outcome in window.written]
-        return [None if p is None else math.exp(-BETA * (p - ALPHA) ** 2) for p in successes]
+        return [None if p is None else alpha_value(p) for p in successes]
 
 
 class LearningProgressReward:
@@ -142,3 +144,61 @@ def success_near(specification: Specification, outcomes: Sequence[TaskOutcome]) 
             successes += weight * each.successes
             rollouts += weight * each.rollouts
     return successes / rollouts if rollouts else None
+
+
+TASKS = 16
+"""Number of held-out tasks."""
+ROLLOUTS = 4
+"""Rollouts of a task at each end of a window."""
+_DRAWS = 1_000
+"""Largest number of draws for each task."""
+
+Play = Callable[[Sequence[GroupPlan]], Sequence[Group]]
+
+
+class HeldOut:
+    """Tasks of random specifications, drawn by the run's seed. `play` plays groups with the present weights.
+
+    Raises `UserError` if too few specifications of a source become tasks.
+    """
+
+    def __init__(self, spec: RunSpec, source: Writable, depth: int | None, *, apart: Apart, play: Play) -> None:
+        self._protocol = dialogue.Protocol(spec.environment.protocol)
+        self._temperature = spec.solver.temperature
+        self._seed = spec.seed
+        self._play = play
+        self.specifications: list[Specification] = []
+        self._tasks: list[str] = []
+        number = 0
+        while len(self._tasks) < TASKS:
+            if number >= _DRAWS * TASKS:
+                raise UserError(
+                    f"task_writer.depth: of {number} random specifications {len(self._tasks)} became tasks; the reward "
+                    f"held_out_success needs {TASKS}."
+                )
+            specification = source.draw(random.Random(f"probe {self._seed} {number}"))
+            number += 1
+            if depth is not None and specification.depth > depth:
+                continue
+            task = source.compose(specification, number, part=spec.environment.split, apart=apart)
+            if not isinstance(task, Rejected):
+                self.specifications.append(specification)
+                self._tasks.append(task.id)
+
+    def success(self, round_number: int) -> list[float | None]:
+        """The present success on each task, on the plain interface; None if all its rollouts were lost."""
+        plans = [
+            GroupPlan(
+                number=place,
+                task=task,
+                category=str(specification.category),
+                arm=PLAIN_ARM,
+                protocol=self._protocol,
+                seeds=tuple(derive_seed(self._seed, "probe", round_number, place, each) for each in range(ROLLOUTS)),
+                temperature=self._temperature,
+            )
+            for place, (task, specification) in enumerate(zip(self._tasks, self.specifications, strict=True))
+        ]
+        played = {group.plan.number: group.trajectories for group in self._play(plans)}
+        rates = [[trajectory.reward for trajectory in played.get(place, [])] for place in range(len(plans))]
+        return [sum(rewards) / len(rewards) if rewards else None for rewards in rates]

@@ -1,7 +1,5 @@
 """`TaskWriterLoop`: the task writer of a run. Its specifications become tasks of a pool, which replace drawn tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -21,11 +19,10 @@ from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import LLMTaskWriterSection, WritingTaskWriterSection
 from seal_ray.grpo.advantages import regression_weights
 from seal_ray.proposing import task_rewards
-from seal_ray.proposing.held_out import HeldOut, Play
 from seal_ray.proposing.loop import ProposalLoop
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.proposing.task_pool import IN_POOL, Provenance, WrittenTaskPool, written_slots
-from seal_ray.proposing.task_rewards import HeldOutOutcome, TaskOutcome, WindowOutcomes
+from seal_ray.proposing.task_rewards import HeldOut, HeldOutOutcome, Play, TaskOutcome, WindowOutcomes
 from seal_ray.rollout.types import PLAIN, Group
 
 _SEEDS = 10**9
@@ -46,7 +43,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         self,
         spec: RunSpec,
         section: WritingTaskWriterSection,
-        make: Callable[[TaskWriterLoop], TaskWriter],
+        make: Callable[["TaskWriterLoop"], TaskWriter],
         agent: Agent | None = None,
         *,
         tested: Iterable[Task] = (),

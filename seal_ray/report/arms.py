@@ -3,8 +3,6 @@
 A model has written the texts of interfaces: control characters in them must not reach a terminal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

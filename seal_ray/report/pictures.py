@@ -1,7 +1,5 @@
 """The picture of a run, and common parts of pictures: colours, stacks, axes of rounds, writing a picture."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,7 +1,5 @@
 """`Trackers`: metrics to TensorBoard always, and to wandb if it is on."""
 
-from __future__ import annotations
-
 import logging
 import math
 import netrc
@@ -91,7 +89,7 @@ class Trackers:
             return None
 
 
-def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> wandb_package.Run:
+def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> "wandb_package.Run":
     if mode == "auto":
         mode = "online" if _has_key() else "offline"
     if mode == "offline":

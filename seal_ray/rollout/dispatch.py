@@ -1,7 +1,5 @@
 """Sends groups to runners from a queue of chunks. The chunk of a runner that died is sent to another one."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -9,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from ray.exceptions import RayActorError
 
@@ -57,11 +55,11 @@ class Chunk:
     plans: Sequence[GroupPlan]
     deaths: int = 0
 
-    def after_death(self) -> list[Chunk]:
+    def after_death(self) -> list[Self]:
         """The chunks to play after another runner died with this one; none for a single group that is given up."""
         if self.deaths + 1 < MAX_DEATHS:
             return [replace(self, deaths=self.deaths + 1)]
-        return [Chunk([plan]) for plan in self.plans] if len(self.plans) > 1 else []
+        return [replace(self, plans=[plan], deaths=0) for plan in self.plans] if len(self.plans) > 1 else []
 
 
 def play(
@@ -124,18 +122,16 @@ def _play_remotely(
             chunk = under_way.pop(runner)
             queue.extend(left := chunk.after_death())
             if not left:
-                played.append(_lost_group(*chunk.plans))
+                (plan,) = chunk.plans
+                why = "each env runner that plays it dies"
+                faults = (Fault(plan.task, seed, "RunnerDied", why) for seed in plan.seeds)
+                played.append(Group(plan, tuple(map(Member, plan.arms, faults))))
         if healthy:
             alive_at = time.monotonic()
         elif time.monotonic() - alive_at > timeout:
             raise RunnersLost(f"no env runner came back within {timeout:g} s.")
         group.probe_unhealthy_env_runners()
     return played
-
-
-def _lost_group(plan: GroupPlan) -> Group:
-    faults = (Fault(plan.task, seed, "RunnerDied", "each env runner that plays it dies") for seed in plan.seeds)
-    return Group(plan, tuple(map(Member, plan.arms, faults)))
 
 
 def while_healing(work: Callable[[], R], heal: Callable[[], None]) -> R:

@@ -1,7 +1,5 @@
 """The engines of a run: `EnginePool` owns their actors and delivers weights; `RemoteEngine` is the client of one."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Metrics of a round's rollouts, by the names of `seal_ray/metrics.py`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

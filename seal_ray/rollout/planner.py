@@ -1,15 +1,8 @@
-"""`Planner`: the groups of a run by number, with a task, an arm and seeds.
-
-With a curator that is a language model, all arms of a window play the same tasks: a round's tasks are ordered so that
-categories alternate, and an arm with n groups plays the first n. Over a window the least played category comes first.
-Additional plain groups and groups that replace others have their own tasks.
-"""
-
-from __future__ import annotations
+"""The plan of a round: shares of arms, pairs, common tasks, and dynamic sampling in waves."""
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -18,7 +11,6 @@ from envs.dialogue import Protocol as Rules
 from envs.task import JSON, Task
 from policies.trajectory import derive_seed
 from seal_ray.config.resolve import ArmSpec, RunSpec
-from seal_ray.grpo.schedule import faded
 from seal_ray.rollout.tasks import TaskStream
 from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group, GroupPlan
 
@@ -211,9 +203,16 @@ def plain_members(group_size: int, *, pairs: bool) -> int:
 
 
 def plain_share_at(round_number: int, rounds: int, arms: ArmSpec) -> float:
-    """The share of plain groups in a round, counted from 0: constant, then linear to its end."""
-    end = arms.plain_share_end
-    return faded(arms.plain_share, end, begin=FADE_FROM, round_number=round_number, rounds=rounds)
+    """The share of plain groups in a round, counted from 0: constant, then linear to its end.
+
+    It is constant without an end, and if the change would begin with the last round or later.
+    """
+    share, end = arms.plain_share, arms.plain_share_end
+    first = FADE_FROM * rounds
+    left = rounds - 1 - first
+    if end is None or left <= 0:
+        return share
+    return share + (end - share) * min(1.0, max(0.0, (round_number - first) / left))
 
 
 def equal_counts(slots: int, arms: Sequence[str], so_far: Mapping[str, int]) -> list[int]:
@@ -238,3 +237,30 @@ def alternating(categories: Sequence[str], so_far: Mapping[str, int]) -> list[in
 def _digest(task_id: str) -> str:
     """A short digest of a task's id, since ids of written tasks contain their specification."""
     return blake2b(task_id.encode(), digest_size=8).hexdigest()
+
+
+Play = Callable[[Sequence[GroupPlan]], list[Group]]
+"""Plays groups. Returns them in their order."""
+
+
+def play_waves(
+    plans: Sequence[GroupPlan],
+    *,
+    play: Play,
+    is_equal: Callable[[Group], bool],
+    replace: Callable[[Sequence[GroupPlan]], list[GroupPlan]],
+    max_groups: int,
+) -> list[list[Group]]:
+    """Plays `plans`, and as the next wave a replacement of each group that `is_equal`, up to `max_groups` in all.
+
+    DAPO's dynamic sampling (arXiv 2503.14476, section 3.2) in waves that are played to their ends, so that timing
+    changes nothing. If `max_groups` leaves too little room, groups with the lowest numbers are replaced. Groups that
+    faults made too short are not replaced: a broken environment must not make rounds long.
+    """
+    waves = [play(plans)]
+    while room := max_groups - sum(map(len, waves)):
+        equal = [group.plan for group in waves[-1] if is_equal(group)]
+        if not equal:
+            break
+        waves.append(play(replace(equal[:room])))
+    return waves

@@ -1,7 +1,5 @@
 """Priorities of a run's processes on a machine with few cores."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -4,8 +4,6 @@ If a step of a dialogue hangs, the runner returns that dialogue and is replaced,
 the step; the other dialogues are played again with their seeds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import faulthandler
 import gc

@@ -1,7 +1,5 @@
 """`TaskStream`: the training tasks of a run by number."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -40,7 +38,12 @@ class TaskStream:
         sizes = [size for size in (self._pool.size, environment.tasks) if size is not None]
         self._size = min(sizes, default=None)
         if isinstance(self._pool, MixedPool) and environment.tasks is not None:
-            _check_different(environment.tasks, self._pool)
+            different = len({self._pool.task_id(number) for number in range(environment.tasks)})
+            if different < environment.tasks:
+                raise UserError(
+                    f"environment.tasks: of {environment.tasks} tasks in the mixture's shares {different} are "
+                    "different; take fewer, or give a finite source a smaller share."
+                )
         if self._size == 0:
             scheme = "" if environment.split_scheme is None else f" of {environment.split_scheme!r}"
             raise UserError(f"environment.split: {environment.split!r}{scheme} has no tasks of these categories.")
@@ -80,13 +83,3 @@ class TaskStream:
         order = list(range(self._size))
         random.Random(f"tasks {self._seed} {epoch}").shuffle(order)
         return tuple(order)
-
-
-def _check_different(count: int, pool: MixedPool) -> None:
-    """Raises `UserError` if a finite source of a mixture has too few tasks for its share of so many."""
-    different = len({pool.task_id(number) for number in range(count)})
-    if different < count:
-        raise UserError(
-            f"environment.tasks: of {count} tasks in the mixture's shares {different} are different; take fewer, or "
-            "give a finite source a smaller share."
-        )

@@ -7,11 +7,10 @@ group = Group(plan, tuple(Member(arm, trajectory) for arm, trajectory in zip(pla
 group.by_arm()  # {PLAIN_ARM.id: [two trajectories], arm.id: [the other two]}
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 from envs.dialogue import Protocol
 from envs.interface import Interface
@@ -120,13 +119,13 @@ class Group:
             by_arm.setdefault(member.arm.id, []).append(member.trajectory)
         return by_arm
 
-    def scored(self, reward: Reward) -> Group:
+    def scored(self, reward: Reward) -> Self:
         """The group with the reward of each member that was played, computed once."""
         members = (
             replace(member, reward=reward(member.outcome)) if isinstance(member.outcome, Trajectory) else member
             for member in self.members
         )
-        return Group(self.plan, tuple(members))
+        return replace(self, members=tuple(members))
 
 
 def played_trajectories(groups: Sequence[Group]) -> list[Trajectory]:

@@ -1,4 +1,4 @@
 """A training run: `recorder.py` trains and records rounds, `checkpoints.py` stores the state to resume from.
 
-`export.py` and `release.py` write models for others, `storage.py` copies run folders, `cluster.py` connects to Ray.
+`export.py` writes models for others, `storage.py` copies run folders, `cluster.py` connects to Ray.
 """

@@ -1,7 +1,5 @@
 """The checkpoints of a run: atomic writing, the newest one, removal of old ones."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -9,41 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.errors import UserError
-from seal_ray.report.files import RunFolder
 
 if TYPE_CHECKING:
     from policies.models import ModelFolder
     from seal_ray.algorithm.seal import Seal
 
 _NAME = re.compile(r"round_(\d{6,})")
-_PART = ".part"
-_STATE = "algorithm"
+PART = ".part"
+STATE = "algorithm"
 MODEL, ADAPTER = "model", "adapter"
 """Folders of a checkpoint: the solver, and in a run with LoRA its adapter."""
 
 
-def write(algorithm: Seal, folder: RunFolder) -> Path:
-    """Writes the algorithm's state, and the solver as a model folder (and as an adapter), under a temporary name.
-
-    `keep` makes it a checkpoint. The rows of its rounds are written in between: after a kill before `keep`, these
-    rounds are played again from the checkpoint before.
-    """
-    from seal_ray.run.export import export_adapter, export_model  # here: it imports PyTorch
-
-    part = folder.checkpoints / f"round_{algorithm.round:06d}{_PART}"
-    shutil.rmtree(part, ignore_errors=True)
-    algorithm.save_to_path(str((part / _STATE).resolve()))
-    solver = algorithm.solver
-    weights, rank, alpha = solver.weights(), solver.spec.lora_rank, solver.spec.lora_alpha
-    export_model(solver.model, weights, part / MODEL, dtype=solver.engine_dtype, rank=rank, alpha=alpha)
-    if rank:
-        export_adapter(solver.model, weights, part / ADAPTER, rank=rank, alpha=alpha)
-    return part
-
-
 def keep(part: Path, *, most: int) -> Path:
-    """Makes a checkpoint of the result of `write`, and removes all but the newest `most`."""
-    whole = part.with_name(part.name.removesuffix(_PART))
+    """Makes a checkpoint of the result of `write_checkpoint`, and removes all but the newest `most`."""
+    whole = part.with_name(part.name.removesuffix(PART))
     shutil.rmtree(whole, ignore_errors=True)
     part.replace(whole)
     for path in stored(whole.parent)[:-most]:
@@ -79,8 +57,8 @@ def newest(run: Path) -> Path:
     return checkpoints[-1]
 
 
-def restore(algorithm: Seal, checkpoint: Path) -> None:
-    algorithm.restore_from_path(str((checkpoint / _STATE).resolve()))
+def restore(algorithm: "Seal", checkpoint: Path) -> None:
+    algorithm.restore_from_path(str((checkpoint / STATE).resolve()))
 
 
 def model_of(name: str) -> str:
@@ -93,6 +71,6 @@ def model_of(name: str) -> str:
     return name
 
 
-def name_of(name: str, opened: ModelFolder) -> str:
+def name_of(name: str, opened: "ModelFolder") -> str:
     """The display name of an opened model; a run or checkpoint has the name of its folder."""
     return opened.name if model_of(name) == name else Path(name).resolve().name

@@ -1,7 +1,5 @@
 """Connecting to Ray, to the cluster of a job or a new one on this machine; and whether a run fits on it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

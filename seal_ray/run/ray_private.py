@@ -3,8 +3,6 @@
 Ray gives no public way to have its processes listen at loopback addresses on Linux. Verified with Ray 2.60.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterator

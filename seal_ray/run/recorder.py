@@ -3,8 +3,6 @@
 Commands and trials share `Recorder`.
 """
 
-from __future__ import annotations
-
 import math
 import resource
 import shutil
@@ -28,6 +26,7 @@ from seal_ray.report.pictures import draw_curves
 from seal_ray.report.trackers import Trackers
 from seal_ray.rollout.types import Group
 from seal_ray.run import checkpoints
+from seal_ray.run.export import export_adapter, export_model
 
 Metrics = dict[str, float]
 
@@ -42,8 +41,7 @@ class Recorder:
         self._algorithm = algorithm
         self._folder = folder
         self._spec = algorithm.spec
-        self._report: RoundReport | None = None
-        algorithm.subscribe(self._on_round)
+
         after = algorithm.round if resumed else None
         folder.truncate_after(-1 if after is None else after)
         if after is None:
@@ -75,7 +73,7 @@ class Recorder:
         algorithm, training = self._algorithm, self._spec.training
         started = perf_counter()
         train()
-        report = self._report
+        report = algorithm.report
         assert report is not None
         metrics = {name: float(value) for name, value in report.metrics.items() if not math.isnan(value)}
         metrics["perf/round_seconds"] = perf_counter() - started
@@ -88,7 +86,7 @@ class Recorder:
             metrics |= _evaluation_metrics(evaluation)
         if save():
             started = perf_counter()
-            written = checkpoints.write(algorithm, self._folder)
+            written = write_checkpoint(algorithm, self._folder)
             metrics["perf/checkpoint_seconds"] = perf_counter() - started
         if evaluation is not None:  # before the metrics, by which a run counts as finished
             self._folder.evaluations.append({"round": report.round, "suites": evaluation.outcomes})
@@ -105,9 +103,6 @@ class Recorder:
         self._trackers.close()
         self._drawer.shutdown()
         self._end_drawing()
-
-    def _on_round(self, report: RoundReport) -> None:
-        self._report = report
 
     def _write(self, metrics: Metrics) -> None:
         self._folder.append_metrics(
@@ -142,6 +137,24 @@ class Recorder:
         drawing, self._drawing = self._drawing, None
         if drawing is not None:
             drawing.result()
+
+
+def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
+    """Writes the algorithm's state, and the solver as a model folder (and as an adapter), under a temporary name.
+
+    `checkpoints.keep` makes it a checkpoint. The rows of its rounds are written in between: after a kill before that,
+    these rounds are played again from the checkpoint before.
+    """
+    part = folder.checkpoints / f"round_{algorithm.round:06d}{checkpoints.PART}"
+    shutil.rmtree(part, ignore_errors=True)
+    algorithm.save_to_path(str((part / checkpoints.STATE).resolve()))
+    solver = algorithm.solver
+    weights, rank, alpha = solver.weights(), solver.spec.lora_rank, solver.spec.lora_alpha
+    model, dtype = part / checkpoints.MODEL, solver.engine_dtype
+    export_model(solver.model, weights, model, dtype=dtype, rank=rank, alpha=alpha)
+    if rank:
+        export_adapter(solver.model, weights, part / checkpoints.ADAPTER, rank=rank, alpha=alpha)
+    return part
 
 
 def _evaluation_metrics(evaluation: EvaluationReport) -> Metrics:
@@ -198,7 +211,7 @@ def train(
         # After an interrupt between two rounds the last round may have no checkpoint.
         stored = checkpoints.stored(folder.checkpoints)
         if not stored or checkpoints.round_of(stored[-1]) < algorithm.round:
-            checkpoints.keep(checkpoints.write(algorithm, folder), most=training.checkpoints_kept)
+            checkpoints.keep(write_checkpoint(algorithm, folder), most=training.checkpoints_kept)
         return TrainingOutcome(algorithm.round, stopped=algorithm.round < training.rounds)
 
 

@@ -4,8 +4,6 @@ It is an HMAC-SHA256 with a key that only this user can read: in the user's conf
 environment variable `SEAL_RAY_KEY_FILE`, for instance a job's secret.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

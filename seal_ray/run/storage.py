@@ -1,7 +1,5 @@
 """Copies of run folders on a storage: a shared folder, S3 or GCS, by pyarrow."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ order of arrival. Serve takes the proxies' limits from the environment of the pr
 `seal-ray serve` sets it (`admit`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

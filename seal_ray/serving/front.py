@@ -1,7 +1,5 @@
 """Ray's OpenAI ingress, with a key, limits, and errors in OpenAI's form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import FastAPI, Request

@@ -1,7 +1,5 @@
 """The host names of a server without a key: a web page can make its own name resolve to this machine."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

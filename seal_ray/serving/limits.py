@@ -1,7 +1,5 @@
 """The limits of a request, its JSON text and its schemas, and the errors beyond them in OpenAI's form."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, MutableMapping

@@ -5,8 +5,6 @@ vLLM would show tools in another form, and render earlier answers through the ch
 sampled tokens as long as they are remembered; other text is tokenised.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Queues of requests: for a place among running ones, and for the engine's reading of long prompts."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque

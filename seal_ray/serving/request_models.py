@@ -4,8 +4,6 @@ A field that is not listed is refused. A checked request has valid text and plai
 behind it get only what they were made for.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """A replica of the model: Ray's `LLMServer` with vLLM in it, and prompts as in training."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
@@ -56,7 +54,7 @@ class Server(LLMServer):
         sys.setswitchinterval(_SWITCH_INTERVAL)
         await super().__init__(llm_config, engine_cls=ComputingCore)
 
-    async def chat(self, request: ChatCompletionRequest, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
+    async def chat(self, request: "ChatCompletionRequest", raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
         """Answers a chat, with a 400 if its messages cannot be a dialogue or have too many tokens."""
         try:
             token_ids = await self._rendered(request)
@@ -81,7 +79,9 @@ class Server(LLMServer):
             show_tokens=show_tokens,
         )
 
-    async def completions(self, request: CompletionRequest, raw_request_info: Any = None) -> AsyncGenerator[Any, None]:
+    async def completions(
+        self, request: "CompletionRequest", raw_request_info: Any = None
+    ) -> AsyncGenerator[Any, None]:
         try:
             prompts = await self._tokenised(request)
             self._bound(request, request.max_tokens or self._response)
@@ -89,7 +89,7 @@ class Server(LLMServer):
             return _refused(error, "prompt")
         return self.read_first(prompts, request, partial(super().completions, request, raw_request_info))
 
-    async def _rendered(self, request: ChatCompletionRequest) -> tuple[int, ...]:
+    async def _rendered(self, request: "ChatCompletionRequest") -> tuple[int, ...]:
         messages = request.messages
         tools = [_document(tool) for tool in request.tools or ()]
         pool = self._short if len(messages) <= _SHORT_CHAT and is_small([messages, tools], _SHORT_TEXT) else self._long
@@ -97,7 +97,7 @@ class Server(LLMServer):
         render = partial(self._format.prompt, messages, tools, most=self._context - 1)
         return await asyncio.get_running_loop().run_in_executor(pool, render)
 
-    async def _tokenised(self, request: CompletionRequest) -> list[Sequence[int]]:
+    async def _tokenised(self, request: "CompletionRequest") -> list[Sequence[int]]:
         """The tokens of each prompt, which replace the request's prompt."""
         given: Any = request.prompt
         prompts = [given] if isinstance(given, str) or isinstance(given[0], int) else given

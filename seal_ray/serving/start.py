@@ -3,8 +3,6 @@
 Importing this file makes replicas in this process listen at their node's address (`_add_port`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray

@@ -1,7 +1,5 @@
 """Freed memory of the learner's process."""
 
-from __future__ import annotations
-
 import ctypes
 
 import torch

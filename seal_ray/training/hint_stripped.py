@@ -4,19 +4,16 @@ Their old log-probs are the learner's before the round's first step, so that the
 sums: tokens that were sampled with other prompts are no evidence about the engine's weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from seal_ray.config.schema import TrainingSection
-from seal_ray.grpo.losses import LOSSES, Loss, LossSums, TokenLosses
-from seal_ray.grpo.off_policy import OFF_POLICY_WEIGHTS, OffPolicyWeight
+from seal_ray.grpo.losses import LOSSES, OFF_POLICY_WEIGHTS, Loss, LossSums, OffPolicyWeight, TokenLosses
 from seal_ray.grpo.packing import Packed
 from seal_ray.grpo.rows import Row
 from seal_ray.metrics import MAX_ARMS
@@ -32,8 +29,8 @@ class Counts:
     stripped: LossSums = _NONE
     weight: float = 0.0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(self.sampled + other.sampled, self.stripped + other.stripped, self.weight + other.weight)
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.sampled + other.sampled, self.stripped + other.stripped, self.weight + other.weight)
 
     @property
     def all(self) -> LossSums:
@@ -125,11 +122,6 @@ class Internalisation:
     rows: int
     before: float
     after: float
-
-    @property
-    def gap_closed(self) -> float:
-        """The effect of the round's training (HiLL, arXiv 2604.00698, rewards a small gap)."""
-        return self.after - self.before
 
 
 LogprobGaps = Mapping[str, tuple[int, float]]

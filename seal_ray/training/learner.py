@@ -1,7 +1,5 @@
 """`SealLearner`: the gradient steps of a round, on one process or distributed over several."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -21,7 +19,7 @@ from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import global_mean
 from seal_ray.grpo.packing import Groups, Packed, collate, pack
 from seal_ray.grpo.rows import Minibatch, Row, make_row
-from seal_ray.grpo.schedule import Schedule
+from seal_ray.grpo.schedule import rate_factor
 from seal_ray.rllib import RowsLearner
 from seal_ray.training.heap import release_memory
 from seal_ray.training.hint_stripped import (
@@ -54,12 +52,11 @@ T = TypeVar("T")
 
 
 class _Agent:
-    """The loss and schedule of one module, and its number of gradient steps."""
+    """The loss of one module, and its number of gradient steps."""
 
     def __init__(self, training: TrainingSection) -> None:
         self.training = training
         self.loss = RowLoss(training)
-        self.schedule = Schedule(training.schedule, training.warm_up, training.gradient_steps)
         self.steps = 0
         self.internalisation: dict[str, Internalisation] = {}
 
@@ -126,7 +123,7 @@ class SealLearner(RowsLearner):
             if not place:
                 first = sums
             counts = counts + sums
-            rate = agent.training.lr * agent.schedule.factor(agent.steps)
+            rate = agent.training.lr * rate_factor(agent.steps, agent.training)
             norm = self._step(module_id, optimizer, rate)
             agent.steps += 1
         agent.internalisation = self._measure(module_id, groups, proximal)
@@ -134,7 +131,7 @@ class SealLearner(RowsLearner):
             "steps": len(minibatches),
             "gradient_norm": norm,
             "learning_rate": rate,
-            "gpu_memory_gib": _most_on_gpu(self.device) / 2**30,
+            "gpu_memory_gib": torch.cuda.max_memory_allocated(self.device) / 2**30 if self.device.type == "cuda" else 0,
             **loss_metrics(counts, first),
         }
         assert values.keys() == set(LEARNT)
@@ -198,7 +195,7 @@ class SealLearner(RowsLearner):
         if not self._plain(module_id).shares_tokens:
             groups = [[row] for group in groups for row in group]
         batches = pack(groups, self._microbatch_tokens)
-        return [*batches, *[[[_EMPTY]]] * (self._all_reduce_max(len(batches)) - len(batches))]
+        return [*batches, *[[[_EMPTY]]] * (max(self._all_gather(len(batches))) - len(batches))]
 
     def total_logprob(self, module_id: str, groups: Sequence[Sequence[Row]]) -> float:
         """The sum of the log-probs (nats) of all sampled tokens of these rows, over all learners."""
@@ -239,13 +236,6 @@ class SealLearner(RowsLearner):
     def internalisation(self, module_id: str) -> dict[str, Internalisation]:
         """The same of the last update."""
         return self._agents[module_id].internalisation
-
-    def _all_reduce_max(self, count: int) -> int:
-        if not self.distributed:
-            return count
-        most = torch.tensor(count, device=self.device)
-        dist.all_reduce(most, op=dist.ReduceOp.MAX)
-        return int(most)
 
     def _all_gather(self, own: T) -> list[T]:
         """The values of all learners."""
@@ -336,11 +326,6 @@ _EMPTY = make_row([0, 0], [False, False], [0.0, 0.0], 0.0)
 def _as_sampled(row: Row) -> Tensor:
     """The log-probs of a row's sampled tokens at sampling."""
     return torch.from_numpy(row.sampled_logprobs_T[row.mask_T])
-
-
-def _most_on_gpu(device: torch.device) -> int:
-    """The peak of this process's tensors on the GPU, in bytes."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 
 def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:

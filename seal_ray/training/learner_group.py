@@ -1,7 +1,5 @@
 """`SealLearnerGroup`: distributes a round's rows over the learners, and collects, writes and restores their state."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,12 +1,10 @@
 """`LMModule`: a causal language model as an RLModule, with its LoRA adapter or its frozen reference copy."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +74,7 @@ class LMModule(RowsModule):
             self.reference = copy.deepcopy(model).requires_grad_(False).eval()
         self.language_model = model
 
-    def train(self, mode: bool = True) -> LMModule:
+    def train(self, mode: bool = True) -> Self:
         super().train(mode)
         if self.reference is not None:
             self.reference.eval()

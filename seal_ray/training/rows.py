@@ -1,7 +1,5 @@
 """From played groups to rows for the learner: advantages, diagnosis weights, minibatches."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

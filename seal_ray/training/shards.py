@@ -1,7 +1,5 @@
 """Sharded checkpoints without pickles, which could run code: PyTorch's files of tensors, described in JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Weights of a module for an engine: with the names of the model's folder, or of PEFT."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan of a warm start, checked completely before anything starts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ from policies.models import open_model
 from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.presets import parse_words
 from seal_ray.config.schema import SolverSection
-from seal_ray.evaluation.plan import MAX_CONTEXT
+from seal_ray.evaluation.suites import MAX_CONTEXT
 
 Kind = Literal["oracle", "behaviours", "rare"]
 KINDS: tuple[Kind, ...] = ("oracle", "behaviours", "rare")

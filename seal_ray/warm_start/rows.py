@@ -1,7 +1,5 @@
 """The rows of a warm start: demonstrations by number, so that an interrupted one can be resumed."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import random
@@ -17,7 +15,7 @@ from policies.tiny.behaviours import RARE_BEHAVIOURS
 from policies.tiny.demonstrations import demonstrations
 from policies.tiny.encoding import Example, encode, encode_proposal
 from policies.tiny.proposals import proposal_demonstrations
-from seal_ray.grpo.prefixes import added_tokens, sorted_categories
+from seal_ray.grpo.packing import added_tokens, sorted_by_tokens
 from seal_ray.grpo.rows import Row, make_row, row_of
 from seal_ray.warm_start.plan import SEQUENCE, Source, WarmStart
 
@@ -134,7 +132,7 @@ def _by_tools(source: Source, part: str, difficulty: str | None) -> Sequence[int
 
 
 def _tokens(rows: Sequence[Row]) -> int:
-    return sum(added_tokens(sorted_categories(rows)))
+    return sum(added_tokens(sorted_by_tokens(rows)))
 
 
 def _row(example: Example, *, context: int) -> Row | None:

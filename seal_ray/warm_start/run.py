@@ -1,17 +1,18 @@
 """Runs a warm start: steps of learning, with measurements on held-out dialogues; it can be stopped at any time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from envs.dialogue import Protocol, UnicodeText
 from envs.errors import UserError
@@ -25,18 +26,75 @@ from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.evaluation.plan import EvaluationPlan, check_plan, choose_tasks
 from seal_ray.evaluation.records import evaluate, groups, open_folder
+from seal_ray.evaluation.suites import EvaluationPlan, check_plan, choose_tasks
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.report.files import JsonLines, replace_file, replace_folder, settle_folder
+from seal_ray.report.pictures import BLUE, DPI, GREEN, GREY, ORANGE, PINK, RED, as_share, save_picture
 from seal_ray.run.checkpoints import ADAPTER, MODEL
 from seal_ray.run.cluster import connected
 from seal_ray.run.export import export_adapter, export_model
 from seal_ray.training.learner_group import SealLearnerGroup
-from seal_ray.warm_start.card import card
-from seal_ray.warm_start.curves import draw, totals
 from seal_ray.warm_start.plan import WarmStart
 from seal_ray.warm_start.rows import batches, held_out_rows
+
+_CARD = """\
+# {name}, warm-started
+
+{name}, taught by supervised learning on {tokens:,} tokens of demonstrations ({kind}) of the training tasks of
+{sources}; no task of a dev or test part was shown. Settings are in `warm_start/plan.json`, what was measured on the way
+in `warm_start/metrics.jsonl`. The licence is that of {name}.
+{base}"""
+
+
+def card(plan: WarmStart, model: ModelFolder, tokens: int) -> str:
+    """The text of the card of a model that saw so many tokens, followed by the card of the initial model."""
+    sources = ", ".join(f"{each.name} ({100 * each.share:.0f} %)" for each in plan.sources)
+    readme = model.path / "README.md"
+    base = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    return _CARD.format(
+        name=model.name,
+        tokens=tokens,
+        kind=plan.demonstrations,
+        sources=sources,
+        base=f"\n## The model that it starts from\n\n{base}" if base else "",
+    )
+
+
+_COLOURS = (GREEN, ORANGE, PINK, BLUE)
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path, *, title: str) -> None:
+    """Draws the metrics of a warm start to a PNG file."""
+    figure = Figure(figsize=(10.0, 4.0), dpi=DPI, layout="constrained")
+    figure.suptitle(f"warm start of {title}", parse_math=False)
+    loss, success = figure.subplots(1, 2)
+    _line(loss, rows, "loss", GREY, "training")
+    _line(loss, rows, "held_out_loss", RED, "held out")
+    loss.set_ylabel("loss on what the model says (nats a token)")
+    loss.set_ylim(bottom=0)
+    names = sorted({name for row in rows for name in totals(row)})
+    for place, name in enumerate(names):
+        _line(success, rows, name, _COLOURS[place % len(_COLOURS)], f"{name.removeprefix('success/')}, dev")
+    as_share(success, "success, greedy, plain")
+    for axes in (loss, success):
+        axes.set_xlabel("tokens")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False)
+    save_picture(figure, path)
+
+
+def totals(row: Mapping[str, Any]) -> list[str]:
+    """The names of a row's metrics of success on a whole source."""
+    return [name for name in row if name.startswith("success/") and name.count("/") == 1]
+
+
+def _line(axes: Axes, rows: Sequence[Mapping[str, Any]], name: str, colour: str, label: str) -> None:
+    points = [(row["tokens"], row[name]) for row in rows if row.get(name) is not None]
+    if points:
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=colour, label=label, marker="o" if len(points) < 30 else None, markersize=3)
+
 
 WORK = "warm_start"
 """Folder in the model's: plan, metrics, plot, and until the end the learner's state."""

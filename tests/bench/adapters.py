@@ -4,8 +4,6 @@ SmolLM2-135M in bfloat16 with two threads, once in an engine without adapters an
 There, the base and the adapter answer the same requests in turn: 96 that sample 64 tokens, and 24 that read 800.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

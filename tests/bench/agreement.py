@@ -5,8 +5,6 @@ official command, which decodes the completions with its own handlers. Prints ho
 others have in common.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

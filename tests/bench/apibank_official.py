@@ -3,8 +3,6 @@
 Packages beside the standard library are stand-ins: what needs them cannot be executed, here as there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

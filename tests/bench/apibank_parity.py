@@ -5,23 +5,19 @@
 N perturbed calls a ground truth, 6 by default. Prints a table of the differences by their reasons.
 """
 
-from __future__ import annotations
-
 import json
-import os
 import random
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from envs.apibank.data import read_dialogues, read_tools, recorded_results, typed
 from envs.apibank.simulators import ApiSimulators, Recorded
 from envs.task import ToolCall
+from tests.bench.asking import Asked
 from tests.envs.apibank.folder import FOLDER
 
 Arguments = dict[str, Any]
@@ -145,46 +141,25 @@ def _misread(value: str) -> bool:
     return not value.strip() or any(each in value for each in "'\"\n=")
 
 
-class Official:
+class Official(Asked):
     """The official evaluator, running."""
 
-    def __enter__(self) -> Official:
-        self._process = subprocess.Popen(
-            [sys.executable, "-B", str(Path(__file__).with_name("apibank_official.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=FOLDER,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-        )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+    def __init__(self) -> None:
+        script = str(Path(__file__).with_name("apibank_official.py"))
+        super().__init__("-B", script, cwd=FOLDER, PYTHONHASHSEED="0")
 
     def judge(self, call: ToolCall, truth: Recorded) -> dict[str, bool | str]:
         row = {"role": "API", "api_name": truth.call.name, "result": truth.result}
-        request = {
-            "truth": json.dumps(row),
-            "text": as_text(call),
-            "name": call.name,
-            "arguments": {
+        reply: dict[str, bool | str] = self.ask(
+            truth=json.dumps(row),
+            text=as_text(call),
+            name=call.name,
+            arguments={
                 name: value if isinstance(value, list | dict) else str(value)
                 for name, value in call.arguments.items()
                 if value is not None
             },
-        }
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        reply: dict[str, bool | str] = json.loads(self._process.stdout.readline())
+        )
         return reply
 
 

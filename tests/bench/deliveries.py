@@ -6,8 +6,6 @@ through Ray's object store; in turn, in one run. An adapter of rank 16 on the sa
 delivery ends with the engine's proof that it computes with what was sent.
 """
 
-from __future__ import annotations
-
 import shutil
 import statistics
 import tempfile

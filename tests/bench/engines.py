@@ -5,8 +5,6 @@ replayed to the engine without any environment, 64 at a time and in the same ord
 twice in turn and the medians are compared, all in one run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import time

@@ -5,8 +5,6 @@ SmolLM2-135M in bfloat16 with a random adapter of rank 16. 96 dialogues at once,
 sample. For each way an engine of its own plays four rounds; the first one is not counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

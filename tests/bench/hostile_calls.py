@@ -7,8 +7,6 @@ CPU time and memory, and prints one line of JSON: the costliest steps. `PART` is
 A step that is not bounded ends the process; its attack is the last line on the standard error.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import json

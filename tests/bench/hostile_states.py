@@ -1,7 +1,5 @@
 """The attacks of `hostile_calls`: hostile arguments of each tool, and states that earlier completions have grown."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 

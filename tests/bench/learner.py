@@ -6,8 +6,6 @@ are measured in turn, several times, and the best times are compared. The tiny m
 `--device cuda` in mixed precision, with the peaks of memory, and with any model: `--model smollm2-135m`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -3,8 +3,6 @@
 Prints the table of docs/world.md, and how long a long task takes to generate.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator, Sequence

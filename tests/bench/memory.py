@@ -1,10 +1,9 @@
 """The memory of a run while it goes on."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path
+from typing import Self
 
 from tests.processes import tree
 
@@ -17,7 +16,7 @@ class Memory:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -1,14 +1,11 @@
-"""Runs the official memories and the official grading of their questions, a JSON object a line in, one a line out.
+"""Runs the official memories and the official grading of their questions in a process of its own.
 
 `rank_bm25` is the real one where it is installed; else whatever searches says so. So are `sentence_transformers` and
 `faiss`; else our own vectors and a plain search stand in for them. The vectors' model is a folder of the caller's.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
-import json
 import os
 import sys
 import types
@@ -17,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.embedding import Embedder
+from tests.bench.asking import answer_lines
 from tests.seal_ray.evaluation.official_cli import SDKS, StandIns
 
 
@@ -74,9 +72,6 @@ def main() -> None:
     from bfcl_eval.model_handler.utils import add_memory_instruction_system_prompt
     from bfcl_eval.utils import load_dataset_entry
 
-    replies = sys.stdout
-    sys.stdout = sys.stderr
-
     def with_encoder(folder: str) -> None:
         """Lets the official memory of vectors, which is imported later, find this model under the name of its own."""
         if importlib.util.find_spec("sentence_transformers") is None:
@@ -112,21 +107,18 @@ def main() -> None:
         }
         return {"results": results, "system": shown[0][0]["content"], "left": left}
 
-    for line in sys.stdin:
-        request = json.loads(line)
-        reply: Any
+    def answer(request: dict[str, Any]) -> Any:
         if "said" in request:
-            reply = bool(agentic_checker(request["said"], request["answers"])["valid"])
-        elif "load" in request:
-            reply = load_dataset_entry(request["load"])
-        elif "calls" in request:
-            reply = converse(request)
-        else:
-            if request["search"]:
-                with_encoder(request["search"])
-            reply = searches
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
+            return bool(agentic_checker(request["said"], request["answers"])["valid"])
+        if "load" in request:
+            return load_dataset_entry(request["load"])
+        if "calls" in request:
+            return converse(request)
+        if request["search"]:
+            with_encoder(request["search"])
+        return searches
+
+    answer_lines(answer)
 
 
 if __name__ == "__main__":

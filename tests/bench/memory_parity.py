@@ -7,8 +7,6 @@ for keys is compared where the package `rank_bm25` is installed. Vectors are tho
 memory computes them with `sentence-transformers` and searches them with `faiss`, where these are installed.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

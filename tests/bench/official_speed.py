@@ -1,18 +1,16 @@
-"""The official side of `make bench`, as a program: "WHAT ID ID …" a line in, items a second a line out.
+"""The official side of `make bench`, as a program that is asked for items a second.
 
 Like the official runner, every task gets a model name of its own, as its simulators stay in module globals.
 """
 
-from __future__ import annotations
-
 import itertools
-import sys
 import time
 from typing import Any
 
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
 
+from tests.bench.asking import answer_lines
 from tests.envs.official import raw_entries
 
 _FRESH = itertools.count()
@@ -66,13 +64,14 @@ WORKS = {"steps": steps, "verifications": verifications, "dialogues": dialogues}
 
 def main() -> None:
     known = raw_entries()
-    for line in sys.stdin:
-        what, *names = line.split()
-        some = [known[name] for name in names]
+
+    def speed(request: dict[str, Any]) -> float:
+        some = [known[name] for name in request["names"]]
         started = time.perf_counter()
-        count = WORKS[what](some)
-        sys.stdout.write(f"{count / (time.perf_counter() - started)}\n")
-        sys.stdout.flush()
+        count = WORKS[request["what"]](some)
+        return count / (time.perf_counter() - started)
+
+    answer_lines(speed)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ SmolLM2-135M as downloaded, on all cores: a learner's forward and backward pass 
 engine's forward pass over one token of each of several rows, with weights of the type.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

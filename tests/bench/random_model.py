@@ -5,8 +5,6 @@ names for the rest of the vocabulary, so that all that such a model samples is t
 `environment.reward=tests.bench.random_model:Parity` have something to learn all the same.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -7,8 +7,6 @@ is the engine's own time. Overhead is the share of the rounds that is neither th
 first stretch.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import time
@@ -25,7 +23,6 @@ from policies.engine.requests import checkpoint_shapes
 from policies.prompting import ChatFormat
 from policies.trajectory import Trajectory, derive_seed
 from seal_ray.algorithm.config import make_config
-from seal_ray.algorithm.report import RoundReport
 from seal_ray.algorithm.seal import Seal
 from seal_ray.run.cluster import connected
 from seal_ray.training.weights import full_weights
@@ -112,8 +109,7 @@ class _Round:
 def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
     """Rounds that follow on each other. What is delivered last is waited for, and counts for the last of them."""
     found: list[_Round] = []
-    reports: list[RoundReport] = []
-    algorithm.subscribe(reports.append)
+
     for number in range(rounds):
         weights = algorithm.solver.weights()
         started = time.perf_counter()
@@ -121,7 +117,8 @@ def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
         if number + 1 == rounds:
             algorithm.solver.settle()
         seconds = time.perf_counter() - started
-        trajectories = [each for group in reports[-1].groups for each in group.trajectories]
+        assert algorithm.report is not None
+        trajectories = [each for group in algorithm.report.groups for each in group.trajectories]
         found.append(_Round(seconds, phases_of(result), trajectories, weights))
     return found
 

@@ -1,15 +1,13 @@
-"""Runs the official checker of single-turn calls in a process of its own: a JSON object a line in, one a line out.
+"""Runs the official checker of single-turn calls in a process of its own.
 
 Its table of models, which imports the SDKs of all providers, is replaced by one entry that renames no function.
 """
 
-from __future__ import annotations
-
-import json
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from tests.bench.asking import answer_lines
 from tests.seal_ray.evaluation.official_cli import StandIns
 
 
@@ -22,28 +20,17 @@ def main() -> None:
     from bfcl_eval.eval_checker.ast_eval.ast_checker import ast_checker
     from bfcl_eval.utils import load_dataset_entry
 
-    replies = sys.stdout
-    sys.stdout = sys.stderr  # what the converters print
-    for line in sys.stdin:
-        request = json.loads(line)
+    def answer(request: dict[str, Any]) -> Any:
         try:
             if "load" in request:
-                reply: Any = load_dataset_entry(request["load"])
-            else:
-                reply = bool(
-                    ast_checker(
-                        request["functions"],
-                        request["calls"],
-                        request["answers"],
-                        Language[request["language"].upper()],
-                        request["category"],
-                        "model",
-                    )["valid"]
-                )
+                return load_dataset_entry(request["load"])
+            language = Language[request["language"].upper()]
+            given = (request["functions"], request["calls"], request["answers"])
+            return bool(ast_checker(*given, language, request["category"], "model")["valid"])
         except Exception as error:  # noqa: BLE001 - the official code can raise anything
-            reply = f"{type(error).__name__}: {error}"
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
+            return f"{type(error).__name__}: {error}"
+
+    answer_lines(answer)
 
 
 if __name__ == "__main__":

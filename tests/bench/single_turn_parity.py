@@ -5,63 +5,36 @@
 N perturbed answers an entry, 2 by default. Prints a table of what was compared.
 """
 
-from __future__ import annotations
-
 import copy
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from envs.bfcl.answers import check
 from envs.bfcl.single_turn import SingleTurnExam, SingleTurnItem
 from envs.task import ToolCall
+from tests.bench.asking import Asked
 
 Values = dict[str, Any]
-ROOT = Path(__file__).parents[2]
 
 
-class Official:
+class Official(Asked):
     """The official checker, running."""
 
     module = "tests.bench.single_turn_official"
 
-    def __enter__(self) -> Official:
+    def __init__(self) -> None:
         self._home = tempfile.TemporaryDirectory()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", self.module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "BFCL_PROJECT_ROOT": self._home.name},
-        )
-        return self
+        super().__init__("-m", self.module, BFCL_PROJECT_ROOT=self._home.name)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        self._process.wait()
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._home.cleanup()
-
-    def ask(self, **request: Any) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
 
     def judge(self, question: SingleTurnItem, calls: Sequence[ToolCall]) -> bool | str:
         """The verdict, or what was raised."""

@@ -5,8 +5,6 @@ again without each of its calls; it is held against generated tasks of dev and t
 composed again from its id.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

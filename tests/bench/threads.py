@@ -4,8 +4,6 @@ Forward and backward pass of eight rows of the tiny model with two threads, in a
 beside two processes that compute.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

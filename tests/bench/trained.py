@@ -5,8 +5,6 @@ the `summary.json` that `seal-ray evaluate` wrote of it, and prints a table in M
 such a line before.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import defaultdict
@@ -14,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuning.comparison.texts import markdown_table, shown
+from tuning.comparison.findings import markdown_table, shown
 from tuning.statistics import mean_estimate
 
 BASELINE = "vanilla"

@@ -1,12 +1,10 @@
-"""Runs calls on the official web search, its service pointed at an address, a JSON object a line in, one a line out."""
+"""Runs calls on the official web search in a process of its own, its service pointed at an address."""
 
-from __future__ import annotations
-
-import json
 import os
 import sys
 from typing import Any
 
+from tests.bench.asking import answer_lines
 from tests.envs.web_search.stand_in import KEY
 from tests.seal_ray.evaluation.official_cli import StandIns
 
@@ -17,17 +15,14 @@ def main() -> None:
     from serpapi.serp_api_client import SerpApiClient
 
     os.environ["SERPAPI_API_KEY"] = KEY
-    replies = sys.stdout
-    sys.stdout = sys.stderr
-    for line in sys.stdin:
-        request: dict[str, Any] = json.loads(line)
+
+    def results_of(request: dict[str, Any]) -> Any:
         SerpApiClient.BACKEND = request["backend"]
         config = {"WebSearchAPI": {"show_snippet": request["show_snippet"]}}
-        results, _ = execute_multi_turn_func_call(
-            request["calls"], config, ["WebSearchAPI"], "parity", f"web_{request['show_snippet']}"
-        )
-        replies.write(json.dumps(results) + "\n")
-        replies.flush()
+        where = (config, ["WebSearchAPI"], "parity", f"web_{request['show_snippet']}")
+        return execute_multi_turn_func_call(request["calls"], *where)[0]
+
+    answer_lines(results_of)
 
 
 if __name__ == "__main__":

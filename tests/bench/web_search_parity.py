@@ -5,8 +5,6 @@
 Needs the packages beautifulsoup4, html2text and google-search-results. Prints the calls whose results differ.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 from collections.abc import Iterator

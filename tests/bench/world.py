@@ -9,10 +9,7 @@ Both sides play the same ground truths, one call a step, on the same machine, in
   which also parses completions, checks schemas, renders observations and labels every turn.
 """
 
-from __future__ import annotations
-
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +20,7 @@ from envs.dialects import DIALECTS
 from envs.dialogue import Dialogue
 from envs.task import Task
 from envs.verifier import Verifier, prepare
+from tests.bench.asking import Asked
 
 ROUNDS = 5
 TASKS = 200
@@ -79,28 +77,6 @@ def timed(work: Callable[[Sequence[Task]], int], tasks: Sequence[Task]) -> float
     return done / (time.perf_counter() - started)
 
 
-class OfficialSide:
-    """The official code in its own process, which reports items a second for the task ids it is sent."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.official_speed"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def rate(self, what: str, tasks: Sequence[Task]) -> float:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{what} {' '.join(task.id for task in tasks)}\n")
-        self._process.stdin.flush()
-        return float(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 def main() -> None:
     # Ground truths of more than 20 calls a turn cannot be played one call a step.
     playable = [t for t in load_tasks().values() if all(len(turn.ground_truth) <= 20 for turn in t.turns)]
@@ -110,15 +86,15 @@ def main() -> None:
     theirs: dict[str, list[float]] = {what: [] for what in works}
     for task in tasks:
         prepare(task)
-    official = OfficialSide()
-    for index in range(ROUNDS + 1):
-        for what, work in works.items():
-            pair = timed(work, tasks), official.rate(what, tasks)
-            if index:  # the first round warms up
-                ours[what].append(pair[0])
-                theirs[what].append(pair[1])
-        sys.stderr.write(f"round {index} of {ROUNDS}\n")
-    official.close()
+    names = [task.id for task in tasks]
+    with Asked("-m", "tests.bench.official_speed") as official:
+        for index in range(ROUNDS + 1):
+            for what, work in works.items():
+                pair = timed(work, tasks), float(official.ask(what=what, names=names))
+                if index:  # the first round warms up
+                    ours[what].append(pair[0])
+                    theirs[what].append(pair[1])
+            sys.stderr.write(f"round {index} of {ROUNDS}\n")
     lines = [f"{len(tasks)} BFCL ground truths, one call a step, {ROUNDS} rounds; median (min to max) a second"]
     for what in works:
         ratios = [a / b for a, b in zip(ours[what], theirs[what], strict=True)]

@@ -27,7 +27,7 @@ from envs.toolworld.shown_tools import SUBSTITUTES
 from envs.toolworld.words import BENCHMARK, POOLS, SPLITS, owner, read_table
 from envs.toolworld.writing import owned_values, values_of
 from envs.verifier import prepare
-from seal_ray.evaluation.plan import choose_tasks
+from seal_ray.evaluation.suites import choose_tasks
 from tests.bench.lengths import Read, lengths
 from tests.bench.specifications import check_task
 from tests.envs.players import play_ground_truth

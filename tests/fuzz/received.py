@@ -36,7 +36,7 @@ from seal_ray.config.presets import read_sections, read_settings
 from seal_ray.report.arms import history_as_rows, read_history
 from seal_ray.report.files import RunFolder
 from seal_ray.report.pool import pool_table, read_pool
-from seal_ray.run.release import model_card
+from seal_ray.run.export import model_card
 from seal_ray.run.signature import Signature
 from seal_ray.run.storage import pull
 from seal_ray.state import read_state, write_state
@@ -44,8 +44,7 @@ from seal_ray.training.shards import ShardReader
 from tests.tuning.comparison.folders import constant, drawn, make_comparison, play
 from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.merge import merge
-from tuning.comparison.report import report_as_markdown
-from tuning.comparison.timeline import timeline_as_markdown
+from tuning.comparison.report import report_as_markdown, timeline_as_markdown
 from tuning.sweep.importance import importances
 from tuning.sweep.parameter import SweptParameter
 from tuning.sweep.results import SweepManifest, evaluated_trials, score, table_of

@@ -1,7 +1,5 @@
 """These tests need a CUDA GPU, and are left out where there is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

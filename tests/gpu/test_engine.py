@@ -1,7 +1,5 @@
 """vLLM on a GPU, its steps recorded as CUDA graphs: weights and adapters arrive, and the log-probs are the model's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attention over shared tokens on a GPU: what the kernel sees, and that gradients are as exact as of separate rows."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -12,8 +10,7 @@ from torch.nn import functional
 
 from seal_ray.grpo import attention
 from seal_ray.grpo.forward import token_logprobs
-from seal_ray.grpo.packing import Packed, collate
-from seal_ray.grpo.prefixes import lay_out
+from seal_ray.grpo.packing import Packed, collate, lay_out
 from tests.seal_ray.grpo.models import alone, dense_mask, random_group, tiny_model
 
 KINDS = ("qwen2", "llama", "qwen3")

@@ -1,7 +1,5 @@
 """`seal-ray export`: what it writes is the checkpoint's to the last bit, in forms that other libraries load."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from policies.models import open_model
-from seal_ray.run.export import export_adapter, export_model
-from seal_ray.run.release import model_card, release
-from tests.command_line import run_main
+from seal_ray.run.export import export_adapter, export_model, model_card, release
+from tests.command_line import RunMain
 from tests.policies.chat_models import random_chat_model
 from tests.policies.models import load, load_adapted, random_adapter
 from tests.readme import example
@@ -98,18 +95,12 @@ def auto(folder: Path) -> Any:
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
 def test_an_exported_model_is_the_checkpoint_s(
-    kind: str,
-    base: Path,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, base: Path, tmp_path: Path, request: pytest.FixtureRequest, run_main: RunMain
 ) -> None:
     run, out = request.getfixturevalue(kind), tmp_path / "out"
     but = {"runs/NAME": str(run), "my-solver": str(out)}
     command = example("seal-ray", "export", "runs/NAME", "--out", "my-solver", "--merge", but=but)
-    code, said = run_main(*command, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0, said
+    said = run_main(*command)
     assert said == f"model of round 3 in {out}\n"
     stored = run / "checkpoints" / "round_000003" / "model"
     assert torch.equal(logits(auto(out)), logits(auto(stored)))
@@ -122,14 +113,11 @@ def test_an_exported_model_is_the_checkpoint_s(
     assert AutoTokenizer.from_pretrained(out).chat_template == AutoTokenizer.from_pretrained(base).chat_template
 
 
-def test_an_exported_adapter_is_the_checkpoint_s(
-    lora: Path, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exported_adapter_is_the_checkpoint_s(lora: Path, base: Path, tmp_path: Path, run_main: RunMain) -> None:
     out = tmp_path / "out"
     but = {"runs/NAME": str(lora), "my-solver": str(out)}
     command = example("seal-ray", "export", "runs/NAME", "--out", "my-solver", but=but)
-    code, said = run_main(*command, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0, said
+    said = run_main(*command)
     assert said == f"adapter of round 3 in {out}\n"
     learnt = random_adapter(base, seed=3)
     found = load_file(out / "adapter_model.safetensors")
@@ -169,11 +157,7 @@ def test_a_model_of_a_hub_has_its_whole_name(name: str) -> None:
 
 
 def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
-    full: Path,
-    lora: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    full: Path, lora: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], run_main: RunMain
 ) -> None:
     there, file = tmp_path / "there", tmp_path / "file"
     there.mkdir()
@@ -197,7 +181,6 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
         (full, file / "out", "cannot be written"),
         (older, tmp_path / "out", "has no adapter; gi"),
     ):
-        code, said = run_main("export", str(run), "--out", str(out), capsys=capsys, monkeypatch=monkeypatch)
-        assert (code, said.count("\n")) == (2, 1), said
+        said = run_main("export", str(run), "--out", str(out), code=2)
         assert sentence in said
     assert sorted(tmp_path.rglob("*")) == before

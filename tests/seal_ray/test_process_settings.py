@@ -1,7 +1,5 @@
 """What importing the package sets for the whole process: how threads wait, and how often garbage is collected."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Its user has used Ray before: there is a token in their home, and nothing is said about it but what the page says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a run writes: a kill at any moment leaves its files and its checkpoints in step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +8,7 @@ import pytest
 from envs.dialogue import Protocol
 from envs.profile import FailureProfile
 from seal_ray.algorithm.config import make_config
-from seal_ray.algorithm.report import EvaluationReport, OnRound, RoundReport
+from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.algorithm.seal import Seal
 from seal_ray.proposing.loop import WindowReport
 from seal_ray.report.files import RunFolder
@@ -30,14 +28,11 @@ class Rounds:
         self.config = make_config(overrides=[f"training.rounds={ROUNDS}", "evaluation.interval=2"])
         self.spec = self.config.spec
         self.round = done
-        self.subscribers: list[OnRound] = []
-
-    def subscribe(self, on_round: OnRound) -> None:
-        self.subscribers.append(on_round)
+        self.report: RoundReport | None = None
 
     def train(self) -> None:
         self.round += 1
-        report = RoundReport(
+        self.report = RoundReport(
             round=self.round,
             groups=tuple(Solver(lambda _: 0.5).play([plan(self.round, 2)])),
             arms=ARMS,
@@ -47,8 +42,6 @@ class Rounds:
             profile=FailureProfile().to_dict(),
             metrics={"round": self.round, "solver/success": self.round / 10, "solver/success_shown": float("nan")},
         )
-        for subscriber in self.subscribers:
-            subscriber(report)
 
     def play_evaluation(self) -> EvaluationReport:
         return EvaluationReport({"plain": {"base": {"a": 1}}}, {"success": self.round / 10}, 0.5)
@@ -80,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
         part.mkdir()
         return part
 
-    monkeypatch.setattr(checkpoints, "write", write)
+    monkeypatch.setattr("seal_ray.run.recorder.write_checkpoint", write)
     return RunFolder(tmp_path / "run")
 
 

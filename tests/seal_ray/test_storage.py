@@ -1,10 +1,11 @@
-"""Mirrors of run folders: what changed is pushed, what is gone is removed, half a push is never pulled."""
-
-from __future__ import annotations
+"""Mirrors of run folders, in folders and in clouds: changes are pushed, half a push is never pulled."""
 
 import json
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
 from seal_ray.run.storage import LIST, OWN, STATE, Mirror, fetched, mirrored, pull
-from tests.command_line import run_main
+from tests.command_line import RunMain
+from tests.processes import free_port, wait_for_answer
+from tests.refusal import refusal
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -72,32 +75,25 @@ def test_a_storage_that_lies_is_refused_and_writes_nothing_outside(listed: str, 
     (tmp_path / "storage/mine").mkdir(parents=True)
     (tmp_path / "storage/outside").write_text("secret", encoding="utf-8")
     (tmp_path / "storage/mine" / LIST).write_text(listed, encoding="utf-8")
-    with pytest.raises(UserError) as error:
-        pull(f"{tmp_path}/storage/mine", tmp_path / "runs")
-    assert "\n" not in str(error.value)
+    refusal(pull, f"{tmp_path}/storage/mine", tmp_path / "runs")
     assert tree(tmp_path / "runs") == {}
 
 
 def test_what_is_no_storage_is_one_sentence(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--storage: nowhere://a/mine names no storage"):
-        Mirror(run, "nowhere://a")
+    assert "--storage: nowhere://a/mine names no storage" in refusal(Mirror, run, "nowhere://a")
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(UserError, match="cannot be written"):
-        Mirror(run, str(tmp_path / "file"))
-    with pytest.raises(UserError, match="has no readable run"):
-        pull(f"{tmp_path}/nowhere", tmp_path / "runs")
+    assert "cannot be written" in refusal(Mirror, run, str(tmp_path / "file"))
+    assert "has no readable run" in refusal(pull, f"{tmp_path}/nowhere", tmp_path / "runs")
 
 
 def test_a_run_is_no_mirror_of_itself(run: Path) -> None:
     before = tree(run)
     inside = run.parent / run.name / run.name  # its mirror would be the folder of all runs
     inside.mkdir()
-    with pytest.raises(UserError, match="overlaps the run folder"):
-        Mirror(inside, str(run.parent.parent / "runs"))
+    assert "overlaps the run folder" in refusal(Mirror, inside, str(run.parent.parent / "runs"))
     inside.rmdir()
     for storage in (str(run.parent), f"file://{run.parent}", str(run)):
-        with pytest.raises(UserError, match="overlaps the run folder"):
-            Mirror(run, storage)
+        assert "overlaps the run folder" in refusal(Mirror, run, storage)
     assert tree(run) == before
 
 
@@ -156,24 +152,20 @@ def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
     Mirror(folder, str(tmp_path / "storage"))
 
 
-def test_a_dry_run_fetches_nothing(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_fetches_nothing(run: Path, tmp_path: Path, run_main: RunMain) -> None:
     Mirror(run, str(tmp_path / "storage")).push()
     there = f"{tmp_path}/storage/mine"
     words = ("train", "--dry-run", "--resume", there, "--runs", str(tmp_path / "here"))
-    code, said = run_main(*words, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 2
+    said = run_main(*words, code=2)
     assert "--dry-run: it fetches no run from a storage" in said
     assert not (tmp_path / "here").exists()
 
 
 def test_a_new_run_takes_no_others_place(run: Path, tmp_path: Path) -> None:
     Mirror(run, str(tmp_path / "storage"), new=True).push()
-    with pytest.raises(UserError, match="exists; resume it with --resume"):
-        Mirror(run, str(tmp_path / "storage"), new=True)
-    with pytest.raises(UserError, match="is a copy of another folder"):
-        Mirror(tmp_path / "never_written" / "mine", str(tmp_path / "storage"))
+    storage = str(tmp_path / "storage")
+    assert "exists; resume it with --resume" in refusal(Mirror, run, storage, new=True)
+    assert "is a copy of another folder" in refusal(Mirror, tmp_path / "never_written" / "mine", storage)
 
 
 def test_a_copy_of_another_run_or_of_a_later_state_is_kept(run: Path, tmp_path: Path) -> None:
@@ -229,8 +221,7 @@ def test_a_storage_without_a_place_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = tree(tmp_path)
-    with pytest.raises(UserError, match="names no place"):
-        Mirror(run, storage)
+    assert "names no place" in refusal(Mirror, run, storage)
     assert tree(tmp_path) == before
 
 
@@ -247,11 +238,9 @@ OPEN = "s3://bucket/runs?scheme=http&endpoint_override=127.0.0.1:1&region=keys"
     ],
 )
 def test_a_key_in_a_storage_is_refused_and_not_repeated(storage: str, run: Path, tmp_path: Path) -> None:
-    for use in (lambda: Mirror(run, storage), lambda: pull(storage, tmp_path / "here")):
-        with pytest.raises(UserError) as refused:
-            use()
-        assert "SECRET" not in str(refused.value)
-        assert "KEY:" not in str(refused.value)
+    for said in (refusal(Mirror, run, storage), refusal(pull, storage, tmp_path / "here")):
+        assert "SECRET" not in said
+        assert "KEY:" not in said
 
 
 def test_what_no_push_has_written_stays(run: Path, tmp_path: Path) -> None:
@@ -338,3 +327,62 @@ def test_without_a_storage_nothing_is_pushed(run: Path, tmp_path: Path) -> None:
     with mirrored(run, None, print) as push:
         push()
     assert tree(tmp_path) == before
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of a server on this machine that speaks S3."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anyone")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    port = free_port()
+    with server(port, "moto_server", "-p", str(port)):
+        endpoint = f"?scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1"
+        system, bucket = fs.FileSystem.from_uri(f"s3://bucket{endpoint}&allow_bucket_creation=true")
+        system.create_dir(bucket)
+        yield f"s3://bucket/runs{endpoint}"
+
+
+@pytest.fixture
+def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The same for Google's storage."""
+    port = free_port()
+    monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://127.0.0.1:{port}")
+    start = ("start", "--port", str(port), "--in-memory", "--default-bucket", "bucket")
+    with server(port, "gcp-storage-emulator", *start):
+        yield "gs://anonymous@bucket/runs"
+
+
+@contextmanager
+def server(port: int, command: str, *arguments: str) -> Iterator[None]:
+    """A server that a command of this environment starts, once it answers."""
+    program = [str(Path(sys.executable).with_name(command)), *arguments]
+    process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_answer(f"http://127.0.0.1:{port}/", process)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs"])
+def test_clouds_are_as_folders(kind: str, run: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    storage: str = request.getfixturevalue(kind)
+    mirror = Mirror(run, storage, new=True)
+    mirror.push()
+    (run / "checkpoints/round_000001/model/weights").unlink()
+    (run / "metrics.jsonl").write_text("{}\n{}\n", encoding="utf-8")
+    mirror.push()
+    folder, found = pull(mirror.uri, tmp_path / "elsewhere")
+    assert found == storage
+    assert folder == tmp_path / "elsewhere" / "mine"
+    assert tree(folder) == tree(run)
+    assert set(tree(run)) == {"metrics.jsonl", STATE}
+    with pytest.raises(UserError, match="exists; resume it with --resume"):
+        Mirror(run, storage, new=True)
+    with pytest.raises(UserError, match="cannot be written") as error:
+        Mirror(run, storage.replace("bucket/", "other-bucket/")).push()
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="has no readable run"):
+        pull(mirror.uri.replace("mine", "theirs"), tmp_path / "elsewhere")

@@ -1,7 +1,5 @@
 """Packed comparisons as an attacker would make them."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Iterable

@@ -1,12 +1,10 @@
 """Code that files bring: reading commands never import it; others run it once the user has said so."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +21,11 @@ from policies.models import open_model
 from seal_ray.cli.console import make_console
 from seal_ray.grpo.rewards import REWARDS
 from seal_ray.report.files import RunFolder
-from seal_ray.run.release import model_card
+from seal_ray.run.export import model_card
 from seal_ray.run.signature import FILE, KEY_VARIABLE, Signature, trust_signed_names
 from seal_ray.state import read_state, write_state
 from seal_ray.training.shards import ShardReader
-from tests.command_line import run_main
+from tests.command_line import RunMain
 from tests.policies.chat_models import random_chat_model
 from tests.tuning.comparison.folders import make_comparison
 from tuning.comparison.collect import ComparisonManifest
@@ -41,7 +39,6 @@ class Reward:
     def __call__(self, trajectory):
         return 0.0
 """
-Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
@@ -55,11 +52,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
     (folder / "evil.py").write_text(EVIL)
     return folder
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return lambda *words: run_main(*words, capsys=capsys, monkeypatch=monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -91,23 +83,20 @@ def ran(home: Path) -> bool:
 
 
 @pytest.mark.parametrize("option", ["--config", "--resume", "--preset"])
-def test_code_that_a_file_names_does_not_run_without_trust(home: Path, run: Run, option: str) -> None:
+def test_code_that_a_file_names_does_not_run_without_trust(home: Path, run_main: RunMain, option: str) -> None:
     folder = received(home / "received")
     preset = home / "preset.yaml"
     preset.write_text("kind: method\nabout: x\nsections: {environment: {reward: 'evil:Reward'}}\n")
     word = {"--config": folder / "config.yaml", "--resume": folder, "--preset": preset}[option]
-    code, said = run("train", option, str(word))
-    assert code == 2
+    said = run_main("train", option, str(word), code=2)
     assert "evil:Reward" in said
     assert "--trust" in said
-    assert said.count("\n") == 1
     assert not ran(home)
 
 
-def test_a_plan_shows_names_as_text(home: Path, run: Run) -> None:
+def test_a_plan_shows_names_as_text(home: Path, run_main: RunMain) -> None:
     folder = received(home / "received")
-    code, said = run("train", "--resume", str(folder), "--dry-run")
-    assert code == 0
+    said = run_main("train", "--resume", str(folder), "--dry-run")
     assert "neither imported nor checked: evil:Reward" in said
     assert "reward: evil:Reward" in said
     assert not ran(home)
@@ -120,28 +109,27 @@ def test_a_model_card_shows_names_as_text(home: Path) -> None:
     assert not ran(home)
 
 
-def test_names_of_the_command_line_and_of_the_user_s_own_folder_are_not_asked_for(home: Path, run: Run) -> None:
-    code, said = run("train", "environment.reward=evil:Reward", "training.rounds=0")
+def test_names_of_the_command_line_and_of_the_user_s_own_folder_are_not_asked_for(
+    home: Path, run_main: RunMain
+) -> None:
+    said = run_main("train", "environment.reward=evil:Reward", "training.rounds=0", code=2)
     assert "evil" not in said  # the other mistake is the one that is told
     own = home.parent / "config" / "seal_ray"
     own.mkdir(parents=True)
     (own / "mine.yaml").write_text("kind: method\nabout: x\nsections: {environment: {reward: 'evil:Reward'}}\n")
-    code, said = run("train", "--preset", str(own / "mine.yaml"), "--dry-run")
-    assert code == 0, said
+    said = run_main("train", "--preset", str(own / "mine.yaml"), "--dry-run")
     assert ran(home)
 
 
-def test_a_module_in_the_folder_of_a_run_is_never_imported(home: Path, run: Run) -> None:
+def test_a_module_in_the_folder_of_a_run_is_never_imported(home: Path, run_main: RunMain) -> None:
     folder = received(home / "received", "received.inside:Reward")
     (folder / "inside.py").write_text(EVIL)
     (folder / "__init__.py").write_text(EVIL)
     for more in ([], ["--trust"]):
-        code, said = run("train", "--resume", str(folder), *more)
-        assert code == 2
+        said = run_main("train", "--resume", str(folder), *more, code=2)
         assert "lies in" in said
     (folder / "metrics.jsonl").touch()
-    code, said = run("train", "environment.reward=received.inside:Reward")
-    assert (code, "the folder of a run" in said) == (2, True)
+    assert "the folder of a run" in run_main("train", "environment.reward=received.inside:Reward", code=2)
     assert not ran(home)
 
 
@@ -167,11 +155,10 @@ def test_nothing_is_imported_that_is_no_plain_name(home: Path, name: str) -> Non
     assert not ran(home)
 
 
-def test_the_name_of_a_folder_is_no_name_of_code(home: Path, run: Run) -> None:
+def test_the_name_of_a_folder_is_no_name_of_code(home: Path, run_main: RunMain) -> None:
     folder = received(home / "evil:Reward")
     for word in ("evil:Reward", "./evil:Reward"):
-        code, said = run("train", "--resume", word)
-        assert (code, "--trust" in said) == (2, True)
+        assert "--trust" in run_main("train", "--resume", word, code=2)
     assert folder.is_dir()
     assert not ran(home)
 
@@ -212,11 +199,10 @@ def test_files_of_the_working_directory_stand_for_no_module(home: Path) -> None:
     assert not ran(home)
 
 
-def test_settings_of_wandb_in_the_working_directory_need_trust(home: Path, run: Run) -> None:
+def test_settings_of_wandb_in_the_working_directory_need_trust(home: Path, run_main: RunMain) -> None:
     (home / "wandb").mkdir()
     (home / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
-    code, said = run("train", "--wandb", "online")
-    assert (code, "which say where your key is sent" in said) == (2, True)
+    assert "which say where your key is sent" in run_main("train", "--wandb", "online", code=2)
 
 
 def test_the_user_s_own_run_is_resumed_without_a_question(home: Path) -> None:

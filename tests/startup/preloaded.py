@@ -18,8 +18,6 @@ The server passes a request on to one of two kinds of further servers, which it 
 A fork is below its server, not below the process that it computes for: `fork_of` finds it.
 """
 
-from __future__ import annotations
-
 import marshal
 import os
 import runpy

@@ -1,7 +1,5 @@
 """What a process does that a server may take over (preloaded.py). It imports little, as hundreds of processes do it."""
 
-from __future__ import annotations
-
 import marshal
 import os
 import signal

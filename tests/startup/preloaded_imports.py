@@ -1,7 +1,5 @@
 """What the servers of `preloaded` import, and which environment variables that reads."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

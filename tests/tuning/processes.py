@@ -1,7 +1,5 @@
 """Drivers of trials in processes of their own: what they say, how they end, and killing them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,17 +3,13 @@
 The sweep is on vLLM. The comparison, whose trials start three engines, is on Transformers, which starts sooner.
 """
 
-from __future__ import annotations
-
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from seal_ray.report.files import RunFolder
+from tests.processes import seal_ray
 from tests.readme import example
 
 pytestmark = pytest.mark.long
@@ -25,23 +21,10 @@ SMALL = (
 )
 
 
-def run(folder: Path, *words: str, cluster: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", "from seal_ray.cli import main; main()", *words],
-        cwd=folder,
-        text=True,
-        capture_output=True,
-        check=False,
-        env={**os.environ, "RAY_ADDRESS": cluster, "COLUMNS": "200"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_a_fixed_curator_is_compared_with_one_that_learns(cluster: str, tmp_path: Path) -> None:
     command = example("seal-ray", "compare", "--arms", "fixed,coevolved")
-    engines = ("engine.kind=transformers", "curator.engine=transformers")
-    said = run(tmp_path, *command, *SMALL, "--seeds", "1", "--name", "two", *engines, cluster=cluster)
+    options = (*SMALL, "--seeds", "1", "--name", "two", "engine.kind=transformers", "curator.engine=transformers")
+    said = seal_ray(*command, *options, cwd=tmp_path, RAY_ADDRESS=cluster, COLUMNS="200")
     assert "2 of 2 trials done" in said
     for arm in ("fixed", "coevolved"):
         folder = RunFolder(tmp_path / "runs" / "two" / "trials" / f"{arm}-seed0")
@@ -52,8 +35,8 @@ def test_a_fixed_curator_is_compared_with_one_that_learns(cluster: str, tmp_path
 
 def test_a_sweep_leaves_a_preset_to_train(cluster: str, tmp_path: Path) -> None:
     command = example("seal-ray", "sweep", "--trials", "16")
-    run(tmp_path, *command, *SMALL, "--trials", "1", "--name", "one", cluster=cluster)
+    seal_ray(*command, *SMALL, "--trials", "1", "--name", "one", cwd=tmp_path, RAY_ADDRESS=cluster)
     with (tmp_path / "runs" / "one" / "results.csv").open(encoding="utf-8", newline="") as file:
         assert len(list(csv.DictReader(file))) == 1
     train = example("seal-ray", "train", "--preset", "runs/NAME/best.yaml", but={"NAME": "one"})
-    assert "rounds: 1" in run(tmp_path, *train, "--dry-run", cluster=cluster)
+    assert "rounds: 1" in seal_ray(*train, "--dry-run", cwd=tmp_path, RAY_ADDRESS=cluster)

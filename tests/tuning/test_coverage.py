@@ -5,8 +5,6 @@ the arm's gain on it, how well the arm came out with a seed, and how it came out
 drawn. All of these are drawn anew each time, so that the true difference is that over all tasks and seeds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

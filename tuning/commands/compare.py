@@ -3,8 +3,6 @@
 Modules that are slow to import are imported in the command.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -111,7 +109,7 @@ def _merge(
     print_comparison(console, write_results(folder))
 
 
-def _run(console: Console, plan: ComparisonPlan | None, folder: Path, storage: str | None, *, dry_run: bool) -> None:
+def _run(console: Console, plan: "ComparisonPlan | None", folder: Path, storage: str | None, *, dry_run: bool) -> None:
     """Runs a plan, or without one resumes the folder."""
     from tuning.comparison.collect import ComparisonManifest, collect
     from tuning.comparison.plan import check_plan, start
@@ -128,7 +126,7 @@ def _run(console: Console, plan: ComparisonPlan | None, folder: Path, storage: s
     print_end(console, comparison)
 
 
-def _show_plan(console: Console, plan: ComparisonPlan) -> None:
+def _show_plan(console: Console, plan: "ComparisonPlan") -> None:
     """Shows the arms, the settings in which they differ, and the resources of each trial."""
     from seal_ray.run.cluster import resources
     from tuning.recipe import differences
@@ -146,7 +144,7 @@ def _show_plan(console: Console, plan: ComparisonPlan) -> None:
     console.print(table)
 
 
-def print_comparison(console: Console, comparison: Comparison) -> None:
+def print_comparison(console: Console, comparison: "Comparison") -> None:
     from tuning.comparison.report import CURVES, REPORT, short_table
 
     head, *rows = short_table(comparison)

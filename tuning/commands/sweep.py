@@ -3,8 +3,6 @@
 Modules that are slow to import are imported in the command.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,7 +85,7 @@ def command(
     print_end(console, sweep)
 
 
-def _show_plan(console: Console, plan: SweepPlan) -> None:
+def _show_plan(console: Console, plan: "SweepPlan") -> None:
     title = f"{plan.trials} trials, {plan.rounds} rounds, {plan.scheduler}, {plan.search}"
     table = Table("parameter", "values", title=title)
     for parameter in plan.space.parameters:
@@ -97,7 +95,7 @@ def _show_plan(console: Console, plan: SweepPlan) -> None:
     console.print(table)
 
 
-def trials_table(sweep: Sweep) -> Table:
+def trials_table(sweep: "Sweep") -> Table:
     """The trials, the best first, with their settings in one column: a space may have twenty of them."""
     from tuning.sweep.results import score
 
@@ -113,7 +111,7 @@ def trials_table(sweep: Sweep) -> Table:
     return table
 
 
-def print_sweep(console: Console, sweep: Sweep) -> None:
+def print_sweep(console: Console, sweep: "Sweep") -> None:
     from tuning.sweep.results import BEST, IMPORTANCE, PARALLEL, TABLE
 
     console.print(trials_table(sweep))

@@ -1,7 +1,5 @@
 """Collecting a comparison: its plan and the records of its trials, read from its folder. No Ray."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

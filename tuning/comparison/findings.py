@@ -1,24 +1,96 @@
-"""The findings of a comparison in words and tables: which arm is better, how early, and where it is worse."""
+"""The findings of a comparison in words and tables: which arm is better, how early, where it is worse; and exams."""
 
-from __future__ import annotations
+from collections.abc import Iterator, Sequence
 
-from collections.abc import Iterator
-
-from tuning.comparison.collect import Comparison
-from tuning.comparison.measures import FINAL, GAIN, TURNS, TURNS_GAIN, value_of
-from tuning.comparison.results import ArmResult, regressions, results_by_arm, results_of
-from tuning.comparison.texts import (
-    counted,
-    markdown_table,
-    section,
-    shown,
-    shown_difference,
-    shown_given_seeds,
-    shown_number,
+from envs.errors import UserError
+from envs.task import sorted_categories
+from tuning.comparison.collect import ArmTrial, Comparison
+from tuning.comparison.measures import (
+    FINAL,
+    GAIN,
+    SHARE,
+    TURNS,
+    TURNS_GAIN,
+    ArmResult,
+    Cost,
+    Measure,
+    counts_tasks,
+    regressions,
+    results_by_arm,
+    results_of,
+    rollouts_until,
+    tasks_until,
+    threshold_of,
+    value_of,
 )
-from tuning.comparison.threshold import Cost, counts_tasks, rollouts_until, tasks_until, threshold_of
 from tuning.record import State
-from tuning.statistics import LEVEL, mean_estimate, remark
+from tuning.statistics import LEVEL, Estimate, mean_estimate, remark
+
+_DIGITS = {SHARE: 1, "rounds": 1}
+"""Unit → digits after the decimal point, if any."""
+
+
+def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False) -> str:
+    """An estimate with its interval, shares in percent; "–" if there is none."""
+    if estimate is None:
+        return "–"
+    bounds = None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+    return _shown(estimate.mean, bounds, unit, sign)
+
+
+def shown_given_seeds(difference: Estimate | None) -> str:
+    """A difference of shares with its interval over tasks alone; "–" if there is none."""
+    return "–" if difference is None else _shown(difference.mean, difference.given_seeds, SHARE, sign=True)
+
+
+def _shown(mean: float, bounds: tuple[float, float] | None, unit: str, sign: bool) -> str:
+    scale, form = 100 if unit == SHARE else 1, f"{'+' if sign else ''}.{_DIGITS.get(unit, 0)}f"
+    interval = "n/a" if bounds is None else ", ".join(f"{scale * bound:{form}}" for bound in bounds)
+    return f"{scale * mean:{form}} [{interval}]"
+
+
+def shown_difference(result: ArmResult) -> str:
+    """The difference to the baseline, marked if its interval should include tasks and does not."""
+    if result.is_baseline:
+        return "baseline"
+    difference, measure = result.difference, result.measure
+    text = shown(difference, unit=measure.unit, sign=True)
+    over_seeds = difference is not None and difference.low is not None and measure.by_task and not difference.tasks
+    return f"{text} seeds only" if over_seeds else text
+
+
+def shown_with_difference(result: ArmResult) -> str:
+    """A cell with the estimate and, below it, the difference to the baseline."""
+    return shown(result.estimate) + ("" if result.difference is None else f"<br>{shown_difference(result)}")
+
+
+def shown_number(value: float | None) -> str:
+    """A whole number; "–" if there is none."""
+    return "–" if value is None else f"{value:.0f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown."""
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def section(title: str, *blocks: str | Sequence[str]) -> list[str]:
+    """The lines of a section: its title, and blocks of one or more lines, all followed by an empty line."""
+    lines = [title, ""]
+    for block in blocks:
+        lines += [*([block] if isinstance(block, str) else block), ""]
+    return lines
+
+
+def cell(text: str) -> str:
+    """A text without the characters that end a cell."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
 
 EFFICIENCY = "efficiency.png"
 """Name of the picture of data efficiency in a comparison's folder."""
@@ -197,3 +269,62 @@ def regression_lines(comparison: Comparison) -> Iterator[str]:
     if len(comparison.manifest.arms) > 1:
         yield ""
         yield "Categories are many, and nothing is corrected for their number."
+
+
+def exam_measures(comparison: Comparison) -> list[Measure]:
+    """The share of right answers in each suite that finished trials have. Raises `UserError` as `examined_suites`."""
+    return [
+        Measure(f"exam/{suite}", f"share of right answers in the exam {suite}", exam=suite, by_task=True)
+        for suite in examined_suites(comparison.trials)
+    ]
+
+
+def examined_suites(trials: Sequence[ArmTrial]) -> list[str]:
+    """The suites in which finished trials were examined.
+
+    Raises:
+        UserError: Trials had other items or settings than each other, or were examined before their last round.
+    """
+    finished = [trial for trial in trials if trial.state is State.FINISHED]
+    suites = sorted_categories(suite for trial in finished for suite in trial.exams)
+    for suite in suites:
+        _check(suite, [trial for trial in finished if suite in trial.exams])
+    return suites
+
+
+def _check(suite: str, trials: Sequence[ArmTrial]) -> None:
+    first, *others = trials
+    for trial in trials:
+        if trial.examined_round != trial.rounds:
+            raise UserError(
+                f"exams: {trial.name} was examined after round {trial.examined_round} and has {trial.rounds}; run its "
+                "exam again with --fresh."
+            )
+    for trial in others:
+        left, right = ({group: count for group, (_, count) in each.exams[suite].items()} for each in (first, trial))
+        if left != right:
+            raise UserError(
+                f"exams: {first.name} and {trial.name} had other items of {suite}; give both the same --limit and "
+                "--category."
+            )
+        settings = trial.exam_settings(suite)
+        for key, value in first.exam_settings(suite).items():
+            if settings[key] != value:
+                raise UserError(
+                    f"exams: {first.name} and {trial.name} had other {key} in {suite}: {value!r:.80} and "
+                    f"{settings[key]!r:.80}; run one of the exams again with --fresh."
+                )
+
+
+def exam_lines(comparison: Comparison) -> list[str]:
+    """The section of the report; empty if no trial was examined."""
+    measures = exam_measures(comparison)
+    if not measures:
+        return []
+    rows = [[results[0].arm, *map(shown_with_difference, results)] for results in results_by_arm(comparison, *measures)]
+    return section(
+        "## Exams",
+        markdown_table(["arm", *(f"{measure.name} %" for measure in measures)], rows),
+        "Benchmarks that were not trained on, after the last round: means over the examined trials, and below them the "
+        "paired difference to the baseline, over seeds and the groups of the exam's items.",
+    )

@@ -1,7 +1,5 @@
 """Comparisons that were run in pieces: merging them, and reusing their evaluations before training. No Ray."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,10 +10,9 @@ from envs.folders import make_folder
 from envs.received import check_no_links, read_archive, read_bytes, write_new
 from seal_ray.report.files import TRIALS, WANDB_FOLDER, Row, replace_file
 from tuning.comparison.collect import ARM_NAME, ArmTrial, Comparison, ComparisonManifest, collect, trial_folder
-from tuning.comparison.exams import examined_suites
-from tuning.initial_evaluation import evaluation_differences, initial_evaluation
+from tuning.comparison.findings import examined_suites
 from tuning.recipe import Sections, check_arms, differences
-from tuning.record import READ, State
+from tuning.record import READ, State, evaluation_differences, initial_evaluation
 
 PACKED = ".tar.xz"
 _READ = "|".join(map(re.escape, READ))

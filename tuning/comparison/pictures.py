@@ -1,7 +1,5 @@
 """Pictures of a comparison: success over rounds with bands over seeds, and the labels of turns, arm by arm."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from matplotlib.figure import Figure
 from seal_ray.report.files import Row
 from seal_ray.report.pictures import BLACK, COLOURS, LABEL_COLOURS, as_share, finish, save_picture, stack
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
-from tuning.comparison.threshold import Cost, rollouts_until, tasks_until
+from tuning.comparison.measures import Cost, rollouts_until, tasks_until
 from tuning.record import State
 from tuning.statistics import Estimate, mean_estimate
 

@@ -1,7 +1,5 @@
 """The plan of a comparison: every arm with every seed; made, checked and started."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

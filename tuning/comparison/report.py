@@ -1,39 +1,158 @@
 """The report of a comparison: table, text, pictures and timeline, written from the run folders of its trials."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from seal_ray.report.files import replace_file
-from tuning.comparison.collect import Comparison, collect
-from tuning.comparison.exams import exam_lines
+from envs.interface import Interface, interface_diff
+from envs.interface.json_form import interface_from_dict
+from seal_ray.report.files import Row, replace_file
+from tuning.comparison.collect import ArmTrial, Comparison, collect
 from tuning.comparison.findings import (
     EFFICIENCY,
-    efficiency_lines,
-    gain_lines,
-    regression_lines,
-    threshold_lines,
-    turn_lines,
-    verdicts,
-)
-from tuning.comparison.measures import AREA, FINAL, HINT_OFF, Measure, categories_in, in_category
-from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
-from tuning.comparison.results import results_by_arm
-from tuning.comparison.table import table_of
-from tuning.comparison.texts import (
     cell,
     counted,
+    efficiency_lines,
+    exam_lines,
+    exam_measures,
+    gain_lines,
     markdown_table,
+    regression_lines,
     section,
     shown,
     shown_difference,
     shown_with_difference,
+    threshold_lines,
+    turn_lines,
+    verdicts,
 )
-from tuning.comparison.threshold import counts_tasks
-from tuning.comparison.timeline import timeline_as_markdown
+from tuning.comparison.measures import (
+    AREA,
+    FINAL,
+    GAIN,
+    HINT_OFF,
+    SHARE,
+    TURNS,
+    TURNS_GAIN,
+    Measure,
+    Threshold,
+    categories_in,
+    counts_tasks,
+    in_category,
+    results_by_arm,
+    threshold_of,
+    value_of,
+)
+from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
 from tuning.recipe import place_differences
 from tuning.record import State, write_csv
+from tuning.statistics import Estimate
+
+COLUMNS = (
+    *("arm", "seed", "state", "rounds", "measure", "value", "low", "high", "given_seeds_low", "given_seeds_high"),
+    *("seeds", "difference", "difference_low", "difference_high"),
+    *("difference_given_seeds_low", "difference_given_seeds_high", "pairs", "tasks", "p", "p_holm", "censored"),
+)
+"""A trial's rows have its seed and value. An arm's rows have the seed "all": the mean over its finished trials with its
+interval, and the paired difference to the baseline with its interval, which includes the sampling of so many `tasks`
+(0: over seeds alone), its p-value, and that after Holm's correction for the number of arms. `given_seeds` intervals are
+over tasks alone. `censored` counts trials that never reached the threshold. Missing values are empty."""
+
+
+def measures_of(comparison: Comparison) -> list[Measure]:
+    """Every measure, in the order of the table."""
+    threshold, categories = threshold_of(comparison), categories_in(comparison)
+    times = [] if threshold is None else [threshold.rounds, threshold.rollouts]
+    if threshold is not None and counts_tasks(comparison):
+        times.append(threshold.tasks)
+    by_category = (in_category(whole, category) for whole in (FINAL, AREA) for category in categories)
+    return [FINAL, AREA, HINT_OFF, GAIN, TURNS, TURNS_GAIN, *times, *exam_measures(comparison), *by_category]
+
+
+def table_of(comparison: Comparison) -> Iterator[Sequence[object]]:
+    """The columns, then a row for every trial and measure, and for every arm and measure."""
+    yield COLUMNS
+    measures, threshold = measures_of(comparison), threshold_of(comparison)
+    for trial in comparison.trials:
+        for measure in measures:
+            value = value_of(trial, measure)
+            row = (trial.arm, trial.seed, trial.state, trial.rounds, measure.name, _number(value))
+            yield *row, *[""] * (len(COLUMNS) - len(row) - 1), _censored(threshold, measure, [trial])
+    for results in results_by_arm(comparison, *measures):
+        arm = results[0].arm
+        finished = comparison.arm_trials(arm, State.FINISHED)
+        state = f"{len(finished)} of {len(comparison.arm_trials(arm))} finished"
+        for result in results:
+            tests: Sequence[object] = ("", "", "")
+            if (difference := result.difference) is not None:
+                tests = (difference.tasks, _number(difference.p), _number(result.adjusted_p))
+            censored = _censored(threshold, result.measure, finished)
+            cells = [*_cells(result.estimate), *_cells(difference), *tests, censored]
+            yield arm, "all", state, comparison.manifest.rounds, result.measure.name, *cells
+
+
+def _censored(threshold: Threshold | None, measure: Measure, trials: Sequence[ArmTrial]) -> object:
+    """For a time to the threshold, the number of trials that never reached it."""
+    if threshold is None or measure.unit == SHARE or not any(trial.state is State.FINISHED for trial in trials):
+        return ""
+    return sum(map(threshold.is_censored, trials))
+
+
+def _cells(estimate: Estimate | None) -> list[object]:
+    if estimate is None:
+        return ["", "", "", "", "", 0]
+    bounds = (estimate.low, estimate.high, *(estimate.given_seeds or (None, None)))
+    return [_number(estimate.mean), *map(_number, bounds), estimate.count]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"
+
+
+Change = tuple[int, tuple[str, ...]]
+"""A round, and the changes of the interfaces from then on, as lines."""
+
+
+def timeline_as_markdown(comparison: Comparison) -> str:
+    """The timelines of all arms in Markdown. Seeds with equal timelines share one."""
+    lines = ["# Interfaces by round", ""]
+    lines += ["Differences to the interfaces before; the first is the plain interface.", ""]
+    for arm, about in comparison.manifest.arms.items():
+        lines += [f"## {arm}", "", *([about, ""] if about else [])]
+        names_of: dict[tuple[Change, ...], list[str]] = {}
+        for trial in comparison.arm_trials(arm):
+            if trial.interfaces:
+                names_of.setdefault(changes_of(trial.interfaces), []).append(trial.name)
+        for changes, names in names_of.items():
+            lines += [f"### {', '.join(names)}", ""]
+            if not changes:
+                lines += ["The plain interface throughout.", ""]
+            for number, difference in changes:
+                lines += [f"From round {number}:", "", "```diff", *difference, "```", ""]
+    return "\n".join(lines)
+
+
+def changes_of(rows: Sequence[Row]) -> tuple[Change, ...]:
+    """The rounds in which the interfaces other than the plain one changed, with the changes."""
+    changes: list[Change] = []
+    before: tuple[Interface, ...] = ()
+    for row in rows:
+        documents = (
+            {key: value for key, value in each.items() if key not in ("number", "id")} for each in row["interfaces"]
+        )
+        shown = tuple(each for each in map(interface_from_dict, documents) if each != Interface.plain())
+        if shown != before:
+            changes.append((row["round"], tuple(_differences(before, shown))))
+            before = shown
+    return tuple(changes)
+
+
+def _differences(before: Sequence[Interface], after: Sequence[Interface]) -> Iterator[str]:
+    for place, interface in enumerate(after or (Interface.plain(),)):
+        if len(after) > 1:
+            yield f"@@ interface {place + 1} of {len(after)} @@"
+        old = before[place] if place < len(before) else before[0] if before else Interface.plain()
+        yield from interface_diff(old, interface) or ("  unchanged",)
+
 
 TABLE, REPORT, CURVES, LABELS, INTERFACES = "table.csv", "report.md", "curves.png", "labels.png", "interfaces.md"
 """Names of the files that are written."""

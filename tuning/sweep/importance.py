@@ -1,7 +1,5 @@
 """Importance of a sweep's parameters: Optuna's PED-ANOVA, with a permutation null."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

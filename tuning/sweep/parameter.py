@@ -1,7 +1,5 @@
 """A parameter of a sweep. No Ray."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Pictures of a sweep: its trials as parallel coordinates, and the importance of its parameters."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path

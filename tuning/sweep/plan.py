@@ -1,7 +1,5 @@
 """The plan of a sweep: a config, a space, a search and a scheduler; made, checked and started."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_memory, check_run
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.seal import Seal
-from seal_ray.config.fields import attribute
+from seal_ray.config.sections import attribute
 from seal_ray.report.files import replace_yaml
 from seal_ray.run.signature import Signature
 from tuning.running import CHECKPOINTS, RETRIES, OnEvent, check_new_folder, main_process_cpus, run_trials

@@ -1,7 +1,5 @@
 """The results of a sweep: its trials by success, the best as a preset, and the files with both. No Ray."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

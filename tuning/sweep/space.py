@@ -1,7 +1,5 @@
 """The space of a sweep: settings by their names on the command line, with the values that they can have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,9 +14,8 @@ from envs.received import read_yaml
 from envs.trusting import trust_names
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig, apply
-from seal_ray.config.fields import attribute
 from seal_ray.config.schema import KINDS
-from seal_ray.config.sections import check_key, make_section
+from seal_ray.config.sections import attribute, check_key, make_section
 from tuning.recipe import SAME
 from tuning.sweep.parameter import SweptParameter, Value
 

@@ -1,7 +1,5 @@
 """Inspect in a separate environment: its interpreter, and a process that plays dialogues."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

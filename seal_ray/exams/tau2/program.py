@@ -4,8 +4,6 @@ It reads a job from standard input, a line of JSON, and writes the task ids; it 
 a line for each dialogue as it ends. It ends when standard input is closed, and so with its parent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Servers of models: `seal-ray serve` in child processes, which end with this one."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

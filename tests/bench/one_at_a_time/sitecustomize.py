@@ -4,8 +4,6 @@ Python imports this module at its start where its folder is on the path. What vL
 time and decides the last bit of a log-prob; `tests/bench/same.py` compares runs to the last bit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import importlib.machinery

@@ -1,7 +1,5 @@
 """A small config for whole rounds, and what tests that play them in Ray are marked with."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 import tempfile
@@ -19,11 +17,10 @@ from tests.seal_ray.algorithm.engines import TASKS, Half
 
 ROUNDS_IN_RAY = [
     pytest.mark.usefixtures("cluster"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    *(
+        pytest.mark.filterwarnings(f"ignore::{warning}Warning")
+        for warning in ("Deprecation", "User", "Future", "Resource", "pytest.PytestUnraisableException")
+    ),
 ]
 """Marks of tests that play whole rounds."""
 
@@ -36,15 +33,8 @@ def small_model() -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(tiny.FOLDER / name, folder)
     vocabulary = int(open_model(tiny.NAME).config["vocab_size"])
-    return random_qwen2(
-        folder,
-        seed=1,
-        vocab_size=vocabulary,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=1,
-        max_position_embeddings=4096,
-    )
+    shape: Any = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "max_position_embeddings": 4096}
+    return random_qwen2(folder, seed=1, vocab_size=vocabulary, **shape)
 
 
 def small_config(engine: Half, **learners: Any) -> SealConfig:

@@ -3,8 +3,6 @@
 Engine actors import this module: it does without RLlib.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
@@ -20,7 +18,7 @@ from policies.engine.stored import StoredWeights
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from seal_ray.config.schema import EnvironmentSection, EvaluationSection
-from seal_ray.evaluation.plan import evaluation_tasks
+from seal_ray.evaluation.suites import evaluation_tasks
 from seal_ray.rollout.engine_actor import EngineSpec
 from seal_ray.rollout.tasks import TaskStream
 from tests.policies.scripts import oracle_script

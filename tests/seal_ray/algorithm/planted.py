@@ -3,8 +3,6 @@
 Engine actors import this module: it does without RLlib and PyTorch.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

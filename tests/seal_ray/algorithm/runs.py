@@ -1,10 +1,9 @@
 """Runs of whole rounds in tests: `built` starts one, `Run.round` plays a round and returns its report."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -25,6 +24,8 @@ class Run:
 
     def round(self) -> RoundReport:
         self.algorithm.train()
+        assert self.algorithm.report is not None
+        self.reports.append(self.algorithm.report)
         return self.reports[-1]
 
     def play(self, rounds: int) -> list[Played]:
@@ -41,11 +42,36 @@ def built(config: SealConfig) -> Iterator[Run]:
     algorithm = config.build_algo()
     assert isinstance(algorithm, Seal)
     run = Run(algorithm)
-    algorithm.subscribe(run.reports.append)
     try:
         yield run
     finally:
         algorithm.stop()
+
+
+def all_weights(run: Run) -> dict[str, dict[str, torch.Tensor]]:
+    """The learnt weights by agent."""
+    return {name: dict(agent.weights()) for name, agent in run.algorithm.agents.items() if agent.spec.trainable}
+
+
+def check_resumes(
+    config: Callable[[], SealConfig], folder: Path, *, rounds: int = 2, moved: SealConfig | None = None
+) -> Run:
+    """Plays a round, and `rounds` more that a restored run, of the config `moved` if given, plays to the last bit."""
+    with built(config()) as run:
+        dialogues = run.play(1)
+        run.algorithm.save_to_path(str(folder / "state"))
+        dialogues += run.play(rounds)
+        state, expected = run.algorithm.run.get_state(), all_weights(run)
+    with built(moved or config()) as again:
+        again.algorithm.restore_from_path(str(folder / "state"))
+        assert again.play(rounds) == dialogues[1:]
+        assert all(map(same, map(measured, again.reports), map(measured, run.reports[1:])))
+        assert again.algorithm.run.get_state() == state
+        weights = all_weights(again)
+    assert weights.keys() == expected.keys()
+    for name, tensors in expected.items():
+        assert_equal(weights[name], tensors)
+    return run
 
 
 def played(report: RoundReport) -> Played:

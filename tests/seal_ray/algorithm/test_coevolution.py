@@ -1,21 +1,35 @@
-"""Curator and solver in one run: the curator moves to what helps, garbage costs its reward only, a run resumes."""
+"""Curator and solver in one run: the curator moves to what helps, garbage costs its reward only, a run resumes.
 
-from __future__ import annotations
+Rounds with pairs and plain views are repeatable, resumable, and the same on other runners.
+"""
 
+import itertools
+import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.nn import functional
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from envs.co_evolution import CoEvolutionGame
 from envs.dialogue import Protocol
 from envs.interface import Interface
 from envs.interface.json_form import dump_interface
+from envs.profile import FailureProfile
 from envs.roles import CURATOR, SOLVER
 from envs.sources import find_task
+from policies import tiny
+from policies.curator.proposal_text import messages_for, write_proposal
+from policies.models import open_model
+from policies.plain_view import PlainView, plain_view
+from policies.prompting import ChatFormat
+from policies.solver import Budgets
+from policies.tiny.proposals import proposal_demonstrations
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import RoundReport
 from seal_ray.grpo.advantages import REJECTION_STEP
@@ -26,8 +40,47 @@ from seal_ray.rollout.types import PLAIN
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.planted import CUES, DIFFICULTY, HARMS, HELPS, TASKS, Planted
-from tests.seal_ray.algorithm.planted_curator import uniform_curator
-from tests.seal_ray.algorithm.runs import assert_equal, built, measured, same
+from tests.seal_ray.algorithm.runs import assert_equal, built, check_resumes, measured, same
+
+
+def proposal(cue: str) -> str:
+    return write_proposal(Interface(guidelines=(cue,)))
+
+
+def uniform_curator(folder: Path, *, steps: int = 240) -> Path:
+    """Saves a small model that writes one of the four proposals, each about as often, whatever it reads."""
+    shutil.copytree(tiny.FOLDER, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json", "recipe.json"))
+    base = open_model(tiny.NAME)
+    form = ChatFormat.load(base.path, base.dialect)
+    torch.manual_seed(0)
+    own = {name: base.config[name] for name in ("vocab_size", "eos_token_id", "pad_token_id")}
+    heads = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    shape = {"hidden_size": 96, "intermediate_size": 192, **heads, "max_position_embeddings": 4096}
+    config = Qwen2Config(**own, **shape, tie_word_embeddings=True, bos_token_id=None)
+    model = Qwen2ForCausalLM(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    prompts = [form.chat(each.messages) for each in itertools.islice(proposal_demonstrations(0), 100)]
+    prompts.append(form.chat(messages_for(FailureProfile(), incumbent=Interface.plain(), before=Interface.plain())))
+    answers = [form.completion(proposal(cue)) for cue in CUES]
+    width = max(map(len, answers))
+    said_BT = torch.tensor([[*said, *[said[-1]] * (width - len(said))] for said in answers])
+    real_BT = torch.tensor([[place < len(said) for place in range(width)] for said in answers])
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * min(1.0, (step + 1) / 20) * (1 - step / steps)
+        asked = prompts[step % len(prompts)]
+        # What all answers have before them is computed once.
+        before = model(torch.tensor([asked[:-1]]), use_cache=True).past_key_values
+        before.batch_repeat_interleave(len(answers))
+        last_B1 = torch.full((len(answers), 1), asked[-1])
+        logits_BTV = model(torch.cat([last_B1, said_BT[:, :-1]], dim=1), past_key_values=before).logits
+        losses_BT = functional.cross_entropy(logits_BTV.transpose(1, 2), said_BT, reduction="none")
+        optimizer.zero_grad()
+        (losses_BT * real_BT).sum().div(real_BT.sum()).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    model.save_pretrained(folder)
+    return folder
+
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
@@ -45,26 +98,15 @@ def curator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return uniform_curator(tmp_path_factory.mktemp("models") / "curator")
 
 
-def planted_config(curator: Path, seed: int, **settings: Any) -> SealConfig:
+LEARNING = {"kind": "llm", "trainable": True, "engine": "transformers", "pairs": False}
+
+
+def planted_config(curator: Path, seed: int) -> SealConfig:
+    model = {"model": str(curator), "context": 3072, "response": 128, "lr": 6e-4, "kl": 0.0}
     config = (
         small_config(Half())
         .environment(tasks=TASKS, difficulty=DIFFICULTY, categories=["base"])
-        .curator(
-            **{
-                "kind": "llm",
-                "trainable": True,
-                "model": str(curator),
-                "engine": "transformers",
-                "update_every": 1,
-                "proposals": 4,
-                "context": 3072,
-                "response": 128,
-                "pairs": False,
-                "lr": 6e-4,
-                "kl": 0.0,
-                **settings,
-            }
-        )
+        .curator(**LEARNING, **model, update_every=1, proposals=4)
         .training(groups=10, group_size=4, minibatch_groups=5, rounds=ROUNDS, lr=0.0)
     )
     config.engine_factory = Planted()
@@ -74,11 +116,8 @@ def planted_config(curator: Path, seed: int, **settings: Any) -> SealConfig:
 
 def proposed(report: RoundReport) -> Counter[str]:
     """How often each cue was proposed in the window; what is no cue of the world counts under its rejection."""
-    return Counter(str(row["rejection"] or next(iter(guidelines_of(row)), "plain")) for row in report.curator.proposals)
-
-
-def guidelines_of(row: Mapping[str, Any]) -> list[str]:
-    return list(row.get("guidelines", ()))
+    rows: Sequence[Mapping[str, Any]] = report.curator.proposals
+    return Counter(str(row["rejection"] or next(iter(row.get("guidelines", ())), "plain")) for row in rows)
 
 
 @pytest.mark.usefixtures("wide_prior")
@@ -102,18 +141,8 @@ def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> No
 
 
 def writing_config(*texts: str, **settings: Any) -> SealConfig:
-    return small_config(Half(writes={CURATOR: texts})).curator(
-        **{
-            "kind": "llm",
-            "trainable": True,
-            "engine": "transformers",
-            "update_every": 1,
-            "proposals": 3,
-            "pairs": False,
-            "lr": 1e-4,
-            **settings,
-        }
-    )
+    values = {**LEARNING, "update_every": 1, "proposals": 3, "lr": 1e-4, **settings}
+    return small_config(Half(writes={CURATOR: texts})).curator(**values)
 
 
 GARBAGE = (
@@ -161,42 +190,22 @@ TWO = tuple(
     dump_interface(Interface(guidelines=(text,))) for text in ("Be brief and polite.", "Write valid calls only.")
 )
 WRITTEN: dict[str, dict[str, Any]] = {
-    "transfer": {"reward": "transfer"},
-    "gain": {"proposals": 4, "played": 2, "pick": "likeliest"},
+    "llm": {"proposals": 4, "played": 2, "pick": "likeliest"},
     "rules": {"kind": "rules"},
 }
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_a_restored_run_continues_in_the_middle_of_a_window(
-    tmp_path: Path, name: str, request: pytest.FixtureRequest
-) -> None:
-    if name == "gain":
-        request.getfixturevalue("wide_prior")
-
+@pytest.mark.usefixtures("wide_prior")
+def test_a_restored_run_continues_in_the_middle_of_a_window(tmp_path: Path, name: str) -> None:
     def config() -> SealConfig:
         settings = {**WRITTEN[name], "update_every": 2, "plain_share": 0.5}
-        found = rules_config(**settings) if name == "rules" else writing_config(*TWO, **settings)
-        return found.reweighting(mode="dynamic")
+        rules = small_config(Half()).curator(pairs=False, **settings)
+        return (rules if name == "rules" else writing_config(*TWO, **settings)).reweighting(mode="dynamic")
 
-    learning = [SOLVER] if name == "rules" else [SOLVER, CURATOR]
-    with built(config()) as run:
-        run.round()
-        run.algorithm.save_to_path(str(tmp_path / "state"))
-        run.play(3)
-        metrics = list(map(measured, run.reports))
-        expected = {agent: dict(run.algorithm.agents[agent].weights()) for agent in learning}
+    run = check_resumes(config, tmp_path, rounds=3)
+    metrics = [report.metrics for report in run.reports]
     assert name == "rules" or any(each.get("curator/gradient_norm", 0) > 0 for each in metrics), metrics
-    with built(config()) as run:
-        run.algorithm.restore_from_path(str(tmp_path / "state"))
-        run.play(3)
-        assert all(map(same, map(measured, run.reports), metrics[1:]))
-        for agent in learning:
-            assert_equal(dict(run.algorithm.agents[agent].weights()), expected[agent])
-
-
-def rules_config(**settings: Any) -> SealConfig:
-    return small_config(Half()).curator(**{"pairs": False, **settings})
 
 
 @pytest.mark.usefixtures("wide_prior")
@@ -209,10 +218,8 @@ def test_a_round_is_moves_of_the_game(curator: Path) -> None:
         for trajectory in group.trajectories[:2]:
             game.reset(options={"task": group.plan.task})
             said = [step.completion for steps in trajectory.trace.turns for step in steps]
-            for agent, action in [
-                (CURATOR, dump_interface(group.plan.arm.interface)),
-                *((SOLVER, text) for text in said),
-            ]:
+            moves = [(CURATOR, dump_interface(group.plan.arm.interface)), *((SOLVER, text) for text in said)]
+            for agent, action in moves:
                 assert game.agent_selection == agent
                 game.step(action)
             assert game.last_outcome is not None
@@ -220,3 +227,55 @@ def test_a_round_is_moves_of_the_game(curator: Path) -> None:
             assert game.last_outcome.diagnosis == trajectory.diagnosis
             assert game.last_outcome.interface == group.plan.arm.interface
     assert {group.plan.arm.id for group in groups} > {PLAIN}
+
+
+def pairs_config() -> SealConfig:
+    """Pairs under the proposals of a language model."""
+    values = {"update_every": 2, "plain_share": 0.25, "pairs": True}
+    return writing_config(*TWO, **values).training(view="plain", off_policy_weight="sqrt", epochs=2)
+
+
+@pytest.mark.usefixtures("wide_prior")
+def test_a_restored_run_of_pairs_continues_to_the_last_bit(tmp_path: Path) -> None:
+    def config() -> SealConfig:
+        return pairs_config().training(dynamic_sampling=True).reweighting(mode="dynamic")
+
+    # On other runners, whose timing differs.
+    moved = config().env_runners(num_env_runners=2).engine(num_engines=2)
+    moved.engine_factory = Half(writes={CURATOR: TWO}, pause=0.02)
+    run = check_resumes(config, tmp_path, moved=moved)
+    metrics = [report.metrics for report in run.reports]
+    for report in run.reports:
+        check_views(report)
+    assert sum(each["solver/hint_stripped_rows"] for each in metrics) > 0, metrics
+    for each in metrics:
+        if each.get("solver/hint_stripped_tokens"):
+            assert each["solver/hint_stripped_ratio_first"] in (0.0, pytest.approx(1.0, abs=1e-4))
+            assert each["solver/hint_stripped_rows"] <= each["solver/views"]
+            assert each["solver/internalised_before"] != each["solver/internalised_after"]
+
+
+def check_views(report: RoundReport) -> None:
+    """Views are those of `plain_view`; plain members have none."""
+    model = open_model("tiny")
+    form = ChatFormat.load(model.path, model.dialect)
+    budgets = Budgets(prompt=2048, response=128, context=3072, steps=20)
+    for group in report.groups:
+        task = find_task(group.plan.task)
+        for member in group.members:
+            if member.arm.plain:
+                assert member.view is None
+                continue
+            assert member.view == plain_view(member.trajectory, task, form, budgets)
+            assert isinstance(member.view, PlainView)
+            assert len(member.view.token_ids_T) < len(member.trajectory.token_ids_T), "it has no guideline"
+
+
+@pytest.mark.usefixtures("wide_prior")
+def test_rollouts_that_are_learnt_from_as_they_were_shown_have_no_views() -> None:
+    with built(writing_config(*TWO, plain_share=0.5).training(view="shown")) as run:
+        report = run.round()
+    assert any(not member.arm.plain for group in report.groups for member in group.members)
+    assert {member.view for group in report.groups for member in group.members} == {None}
+    assert "solver/views" not in report.metrics
+    assert report.metrics["solver/hint_stripped_rows"] == 0

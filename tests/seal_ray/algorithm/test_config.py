@@ -1,7 +1,5 @@
 """`SealConfig` is a genuine RLlib config: fluent, copied, pickled, frozen, searched by Tune, and checked as a whole."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pickle
@@ -21,9 +19,8 @@ from ray.util import debug
 from envs.errors import UserError
 from envs.task import Category
 from seal_ray.algorithm.config import SealConfig, apply, make_config
-from seal_ray.config.fields import attribute
 from seal_ray.config.schema import SECTIONS, EnvironmentSection, EvaluationSection, TrainingSection
-from seal_ray.config.sections import fields_of
+from seal_ray.config.sections import attribute, fields_of
 
 
 def changed() -> SealConfig:
@@ -47,13 +44,10 @@ def changed() -> SealConfig:
 def test_every_method_sets_its_section_and_gives_the_config_back() -> None:
     config = changed()
     assert isinstance(config, AlgorithmConfig)
-    environment = config.section(EnvironmentSection)
-    assert environment.categories == [Category.BASE, Category.MISS_FUNC]
-    assert environment.tasks == 40
-    assert config.section(TrainingSection).lr == config.lr == 3e-4
-    assert config.section(TrainingSection).grad_clip == vars(config)["grad_clip"] == 0.5
-    assert config.num_learners == 2
-    assert vars(config)["evaluation_interval"] == 3
+    environment, training = config.section(EnvironmentSection), config.section(TrainingSection)
+    assert (environment.categories, environment.tasks) == ([Category.BASE, Category.MISS_FUNC], 40)
+    assert (training.lr, training.grad_clip) == (config.lr, vars(config)["grad_clip"]) == (3e-4, 0.5)
+    assert (config.num_learners, vars(config)["evaluation_interval"]) == (2, 3)
     default = SealConfig().to_sections()
     assert [name for name, values in config.to_sections().items() if values == default[name]] == []
 
@@ -73,17 +67,15 @@ def test_methods_take_keywords_only_and_know_their_keys(section: str) -> None:
     assert method() is config
 
 
-def test_rllib_names_the_environment_by_position() -> None:
-    assert SealConfig().environment("bfcl").section(EnvironmentSection).source == "bfcl"
-
-
 def test_rllibs_own_keys_work_where_a_section_is_rllibs_too() -> None:
     config = (
         SealConfig()
+        .environment("bfcl")  # RLlib names the environment by position
         .env_runners(num_gpus_per_env_runner=0, num_env_runners=3)
         .learners(num_gpus_per_learner=0, max_requests_in_flight_per_learner=5, num_cpus_per_learner=0.5)
         .fault_tolerance(env_runner_restore_timeout_s=7.0)
     )
+    assert config.section(EnvironmentSection).source == "bfcl"
     assert (config.num_env_runners, config.num_gpus_per_env_runner) == (3, 0)
     assert (config.num_gpus_per_learner, config.max_requests_in_flight_per_learner) == (0, 5)
     assert float(config.num_cpus_per_learner) == 0.5, "it is no setting, and RLlib's key"
@@ -219,11 +211,6 @@ def test_agents_are_built_in_one_order_with_every_hash_seed() -> None:
         "print(*config.get_multi_rl_module_spec(spaces=spaces).rl_module_specs)"
     )
     # With this seed a set of both has the wrong order, which the first line shows.
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONHASHSEED": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == ["curator solver", "solver curator"]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    said = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True)
+    assert said.splitlines() == ["curator solver", "solver curator"]

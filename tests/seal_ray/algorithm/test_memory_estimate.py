@@ -1,22 +1,22 @@
 """The estimate of memory against numbers that are known, and what is said where it is not enough."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import ray
 
 from envs.dialects import get_dialect
-from envs.errors import UserError
+from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.algorithm import checks, memory_estimate
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.memory_estimate import Available, Place, available, parts
 from seal_ray.grpo.forward import LOGITS
 from seal_ray.run.cluster import check_fits
+from tests.refusal import refusal
 
 GB, GIB = 10**9, 2**30
 LAYERS, WIDTH, INNER, KV, VOCABULARY = 28, 3584, 18_944, 512, 152_064
@@ -61,9 +61,15 @@ def shapes_of_qwen_7b() -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_estimate, "checkpoint_shapes", lambda path: shapes_of_qwen_7b())
+    """The shapes of `QWEN_7B`, which has no folder."""
+    shapes = shapes_of_qwen_7b()
+
+    def known(path: Path) -> Mapping[str, tuple[int, ...]]:
+        return shapes if path == QWEN_7B.path else checkpoint_shapes(path)
+
+    monkeypatch.setattr(memory_estimate, "checkpoint_shapes", known)
 
 
 def needed(*words: str, presets: tuple[str, ...] = ("qwen2.5-7b",)) -> dict[str, tuple[Place, int]]:
@@ -71,14 +77,11 @@ def needed(*words: str, presets: tuple[str, ...] = ("qwen2.5-7b",)) -> dict[str,
     return {part.name: (part.place, part.size) for part in found}
 
 
-def refusal(there: Available, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+def refused(there: Available, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     monkeypatch.setattr(memory_estimate, "available", lambda: there)
-    with pytest.raises(UserError) as caught:
-        checks.check_memory(make_config(["qwen2.5-7b"], overrides=words).spec, QWEN_7B)
-    return str(caught.value)
+    return refusal(checks.check_memory, make_config(["qwen2.5-7b"], overrides=words).spec, QWEN_7B)
 
 
-@pytest.mark.usefixtures("shapes")
 def test_full_fine_tuning_of_7b_with_fsdp() -> None:
     found = needed()
     assert found["learner weights"] == (Place.GPU, 4 * PARAMETERS)
@@ -96,19 +99,14 @@ def test_full_fine_tuning_of_7b_with_fsdp() -> None:
     assert sum(size for place, size in found.values() if place is Place.GPU) < sum(NODE.gpus)
 
 
-@pytest.mark.usefixtures("shapes")
 def test_copies_take_as_much_for_each_learner_and_shards_once() -> None:
-    sharded, copied, alone = (
-        needed(),
-        needed("learners.fsdp=false"),
-        needed("learners.fsdp=false", "learners.num_learners=0"),
-    )
+    sharded, copied = needed(), needed("learners.fsdp=false")
+    alone = needed("learners.fsdp=false", "learners.num_learners=0")
     for name in ("learner weights", "learner gradients and moments", "reference policy"):
         assert copied[name] == (Place.GPU, 4 * sharded[name][1])
         assert alone[name] == (Place.HOST, sharded[name][1]), "the main process has no GPU of its own"
 
 
-@pytest.mark.usefixtures("shapes")
 def test_lora_takes_far_less() -> None:
     found = needed("solver.lora_rank=16")
     # PEFT counts 40,370,176 trainable parameters for rank 16 on all linear layers.
@@ -117,7 +115,6 @@ def test_lora_takes_far_less() -> None:
     assert found["reference policy"][1] == 0, "the base with the adapter off"
 
 
-@pytest.mark.usefixtures("shapes")
 def test_what_else_makes_it_more_or_less() -> None:
     base = needed()
     assert needed("training.kl=0.0")["reference policy"][1] == 0
@@ -156,9 +153,8 @@ def test_a_micro_batch_takes_what_is_estimated(
     opening: int, rest: int, checkpoints: bool, measured: dict[tuple[int, int, bool], int]
 ) -> None:
     tokens = opening + 8 * rest
-    config = make_config(
-        overrides=[f"training.microbatch_tokens={tokens}", f"solver.gradient_checkpointing={str(checkpoints).lower()}"]
-    )
+    words = [f"training.microbatch_tokens={tokens}", f"solver.gradient_checkpointing={str(checkpoints).lower()}"]
+    config = make_config(overrides=words)
     estimate = {part.name: part.size for part in parts(config.spec, open_model("tiny"))}["learner activations"]
     assert 0.8 < estimate / measured[opening, rest, checkpoints] < 1.2
 
@@ -181,46 +177,40 @@ def test_a_cache_can_hold_a_share_of_the_dialogues() -> None:
     assert share["engine weights"] == whole["engine weights"]
 
 
-@pytest.mark.usefixtures("shapes")
 def test_too_little_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refusal(Available(64 * GIB, NODE.gpus), monkeypatch) == (
+    assert refused(Available(64 * GIB, NODE.gpus), monkeypatch) == (
         "memory: the run needs at least 234.0 GiB of host memory, most for loading and delivering weights (227.0 GiB), "
         "and this machine has 64.0 GiB; take a smaller solver.model, fewer engines or learners, or solver.lora_rank."
     )
 
 
-@pytest.mark.usefixtures("shapes")
 def test_too_little_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = refusal(Available(1024 * GIB, (24 * GIB,) * 4), monkeypatch)
+    said = refused(Available(1024 * GIB, (24 * GIB,) * 4), monkeypatch)
     assert said.startswith("memory: the run needs at least 2")
     assert "of GPU memory, most for learner gradients and moments (85.1 GiB), and this machine has 96.0 GiB" in said
     assert said.endswith("learners.fsdp, solver.lora_rank or solver.gradient_checkpointing.")
 
 
-@pytest.mark.usefixtures("shapes")
 def test_too_small_a_share_for_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refusal(NODE, monkeypatch, "engine.gpu_memory_share=0.1") == (
+    assert refused(NODE, monkeypatch, "engine.gpu_memory_share=0.1") == (
         "engine.gpu_memory_share: 0.1 of a GPU's 80.0 GiB does not hold an engine's weights, what its steps "
         "work with and one dialogue, 17.9 GiB; raise it, or lower solver.context."
     )
 
 
-@pytest.mark.usefixtures("shapes")
 @pytest.mark.parametrize("there", [NODE, Available(1024 * GIB)])
 def test_enough_memory_and_gpus_elsewhere(there: Available, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_estimate, "available", lambda: there)
     checks.check_memory(make_config(["qwen2.5-7b"]).spec, QWEN_7B)
 
 
-@pytest.mark.usefixtures("shapes")
 def test_engines_on_gpus_that_ray_is_not_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("engine.num_gpus_per_engine=0", "engine.num_engines=1")
-    assert refusal(NODE, monkeypatch, *words).startswith("engine.num_gpus_per_engine: 0 sets no GPU aside")
+    assert refused(NODE, monkeypatch, *words).startswith("engine.num_gpus_per_engine: 0 sets no GPU aside")
     monkeypatch.setattr(memory_estimate, "available", lambda: NODE)
     checks.check_memory(make_config(["qwen2.5-7b"], overrides=[*words, "engine.kind=transformers"]).spec, QWEN_7B)
 
 
-@pytest.mark.usefixtures("shapes")
 def test_a_cluster_may_hold_what_this_machine_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_estimate, "available", lambda: Available(GIB))
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
@@ -228,20 +218,20 @@ def test_a_cluster_may_hold_what_this_machine_does_not(monkeypatch: pytest.Monke
 
 
 def test_the_process_itself_learns_on_no_gpu() -> None:
-    with pytest.raises(UserError, match=r"learners.num_learners: 0 reserves no GPU for learning"):
-        check_fits(make_config(overrides=["learners.num_gpus_per_learner=1"]).spec)
+    spec = make_config(overrides=["learners.num_gpus_per_learner=1"]).spec
+    assert refusal(check_fits, spec).startswith("learners.num_learners: 0 reserves no GPU for learning")
 
 
 @pytest.mark.parametrize("gpus", [3, 6, 7])
 def test_shares_that_add_up_to_all_there_is_fit(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """0.2 and 0.8 of each GPU are 3.0000000000000004 of three."""
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": float(gpus)})
     engines = [f"engine.num_engines={gpus}", "engine.num_gpus_per_engine=0.2"]
     learners = [f"learners.num_learners={gpus}", "learners.num_gpus_per_learner=0.8"]
-    check_fits(make_config(overrides=[*engines, *learners]).spec)
+    spec = make_config(overrides=[*engines, *learners]).spec
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": float(gpus)})
+    check_fits(spec)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": gpus - 0.1})
-    with pytest.raises(UserError, match="GPUs and the cluster has"):
-        check_fits(make_config(overrides=[*engines, *learners]).spec)
+    assert "GPUs and the cluster has" in refusal(check_fits, spec)
 
 
 def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

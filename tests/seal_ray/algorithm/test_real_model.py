@@ -3,8 +3,6 @@
 What is played is scripted, since SmolLM2 as downloaded solves nothing; all that learns, is stored and exported is real.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path

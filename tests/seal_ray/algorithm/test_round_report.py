@@ -1,7 +1,5 @@
 """The report of a round: callbacks get it and cannot change or end the run; an evaluation is a part of it."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 
@@ -44,10 +42,7 @@ def test_a_callback_gets_the_report_and_cannot_change_or_end_the_run(caplog: pyt
     assert {report.arms for report in reports} == {(PLAIN_ARM,)}
     assert not any(report.evaluation for report in reports)
     logged = [record for record in caplog.records if record.name == "seal_ray" and record.levelname == "ERROR"]
-    assert [record.getMessage() for record in logged] == [
-        "a callback of round 1 raised",
-        "a callback of round 2 raised",
-    ]
+    assert [record.getMessage() for record in logged] == [f"a callback of round {number} raised" for number in (1, 2)]
     assert "a mistake in a callback" in caplog.text
 
 

@@ -1,7 +1,5 @@
 """Tune runs `Seal` as it runs any RLlib algorithm: search spaces on the config, results by the metrics' names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

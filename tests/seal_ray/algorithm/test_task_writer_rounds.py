@@ -1,17 +1,13 @@
 """Written tasks in whole rounds: they are played and paid for, three agents learn, and a run resumes bit for bit."""
 
-from __future__ import annotations
-
 import random
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from envs.interface import Interface
-from envs.interface.json_form import dump_interface
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from envs.specifications import Rejected, writable
 from policies.trajectory import derive_seed
@@ -19,7 +15,8 @@ from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import RoundReport
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
-from tests.seal_ray.algorithm.runs import Run, assert_equal, built, measured, played, same
+from tests.seal_ray.algorithm.runs import Run, built, check_resumes, measured, played, same
+from tests.seal_ray.algorithm.test_coevolution import TWO
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
@@ -52,48 +49,23 @@ def written_ids() -> tuple[str, ...]:
     return tuple(task.id for task in made if not isinstance(task, Rejected))
 
 
-CUES = tuple(
-    dump_interface(Interface(guidelines=(text,))) for text in ("Be brief and polite.", "Write valid calls only.")
-)
+MODEL = {"kind": "llm", "trainable": True, "engine": "transformers", "context": 3072, "lr": 1e-4, "kl": 0.0}
+WRITER = {**MODEL, "response": 200, "update_every": 2, "specifications": 6, "share": 0.5}
 
 
-MODEL = {
-    "kind": "llm",
-    "trainable": True,
-    "engine": "transformers",
-    "context": 3072,
-    "response": 200,
-    "lr": 1e-4,
-    "kl": 0.0,
-}
-
-
-def config(*, shared: bool = False, **section: Any) -> SealConfig:
-    found = (
-        small_config(Half(known=written_ids(), writes={CURATOR: CUES, TASK_WRITER: specifications()}))
+def config(*, shared: bool = False, writer: Mapping[str, Any] = WRITER) -> SealConfig:
+    engine = Half(known=written_ids(), writes={CURATOR: TWO, TASK_WRITER: specifications()})
+    return (
+        small_config(engine)
         .solver(**({"lora_rank": 2} if shared else {}))
-        .task_writer(
-            **{
-                **(MODEL if section.get("kind", "llm") == "llm" else {}),
-                "update_every": 2,
-                "specifications": 6,
-                "share": 0.5,
-                **section,
-            }
-        )
+        .task_writer(**writer)
+        .fault_tolerance(engine_timeout=600.0)
     )
-    found.fault_tolerance(engine_timeout=600.0)
-    return found
 
 
 def three(*, shared: bool) -> SealConfig:
-    return config(shared=shared).curator(
-        **{**MODEL, "response": 128}, proposals=3, pairs=False, update_every=2, plain_share=0.5
-    )
-
-
-def all_weights(run: Run) -> dict[str, dict[str, torch.Tensor]]:
-    return {name: dict(agent.weights()) for name, agent in run.algorithm.agents.items() if agent.spec.trainable}
+    model = {**MODEL, "response": 128}
+    return config(shared=shared).curator(**model, proposals=3, pairs=False, update_every=2, plain_share=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +81,8 @@ def tasks_of(report: RoundReport) -> list[str]:
 
 
 def test_written_tasks_are_played_alongside_those_of_the_stream(unwritten: Run) -> None:
-    with built(config(kind="random", depth=1)) as run:
+    random_writer = {"kind": "random", "depth": 1, "update_every": 2, "specifications": 6, "share": 0.5}
+    with built(config(writer=random_writer)) as run:
         first, second = run.round(), run.round()
     both = list(zip(tasks_of(first), tasks_of(unwritten.reports[0]), strict=True))
     assert all(task == drawn for task, drawn in both if "_written_" not in task), "the others are the stream's"
@@ -124,26 +97,14 @@ def test_written_tasks_are_played_alongside_those_of_the_stream(unwritten: Run) 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["engines of their own", "one engine, three adapters"])
 def test_three_agents_continue_bit_for_bit_from_the_middle_of_a_window(shared: bool, tmp_path: Path) -> None:
-    with built(three(shared=shared)) as run:
-        assert list(run.algorithm.agents) == [SOLVER, CURATOR, TASK_WRITER]
-        assert len({id(agent.engines) for agent in run.algorithm.agents.values()}) == (1 if shared else 3)
-        rounds = run.play(1)
-        run.algorithm.save_to_path(str(tmp_path / "state"))
-        rounds += run.play(ROUNDS - 1)
-        metrics, expected = list(map(measured, run.reports)), all_weights(run)
-        state = run.algorithm.run.get_state()
+    run = check_resumes(lambda: three(shared=shared), tmp_path, rounds=ROUNDS - 1)
+    assert list(run.algorithm.agents) == [SOLVER, CURATOR, TASK_WRITER]
+    assert all(agent.spec.trainable for agent in run.algorithm.agents.values())
+    assert len({id(agent.engines) for agent in run.algorithm.agents.values()}) == (1 if shared else 3)
+    metrics = list(map(measured, run.reports))
     assert any(each.get("task_writer/gradient_norm", 0) > 0 for each in metrics), metrics
     assert any(each["task_writer/rejections"] > 0 for each in metrics), metrics
     assert any(each["task_writer/groups"] > 0 for each in metrics)
-    with built(three(shared=shared)) as run:
-        run.algorithm.restore_from_path(str(tmp_path / "state"))
-        assert run.play(ROUNDS - 1) == rounds[1:]
-        assert all(map(same, map(measured, run.reports), metrics[1:]))
-        assert run.algorithm.run.get_state() == state
-        weights = all_weights(run)
-    assert weights.keys() == {SOLVER, CURATOR, TASK_WRITER}
-    for name, tensors in expected.items():
-        assert_equal(weights[name], tensors)
 
 
 GARBAGE = ("", "[" * 200, "{", '{"category": "base"}', "__import__('os')")

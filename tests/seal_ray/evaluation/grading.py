@@ -1,7 +1,5 @@
 """The verdicts of the official `bfcl evaluate` on result files."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Grading uses none of them: they belong to handlers of models behind commercial i
 `python official_cli.py evaluate --model … --result-dir …`, with BFCL_PROJECT_ROOT set to a folder that may be written.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder

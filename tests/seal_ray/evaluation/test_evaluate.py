@@ -1,24 +1,19 @@
 """`seal-ray evaluate` as a user meets it: tables, files, resuming, and what is refused before anything starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import Refusal, run_main
+from tests.command_line import Refusal, RunMain
 from tests.policies.chat_models import random_chat_model
-from tests.seal_ray.test_cli import seal_ray
-
-PROGRAM = [sys.executable, "-c", "from seal_ray.cli import main; main()", "evaluate"]
+from tests.processes import PROGRAM, seal_ray
 
 
 @pytest.fixture(scope="module")
@@ -36,34 +31,31 @@ def rows_of(out: Path) -> list[dict[str, object]]:
 
 
 def test_a_llama_plays_the_toolworld_on_transformers_and_a_second_call_plays_nothing(
-    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    llama: Path, tmp_path: Path, run_main: RunMain
 ) -> None:
     options = (str(llama), "--limit", "6", "--engine", "transformers", "--response", "24", "--seeds", "2")
     arguments = ("evaluate", *options, "--temperature", "1.0", "--out", str(tmp_path / "out"))
     first = seal_ray(*arguments)
-    assert first.returncode == 0, first.stderr
     rows = rows_of(tmp_path / "out")
     assert len(rows) == 12
     assert len({row["task"] for row in rows}) == 6
     assert len({row["seed"] for row in rows}) == 12
-    code, again = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0
+    again = run_main(*arguments)
     assert "12 dialogues were already there" in again
     assert rows_of(tmp_path / "out") == rows
-    tables = [re.sub(r"\d+ tokens sampled.*", "", shown).split("success %")[1][:900] for shown in (first.stdout, again)]
+    tables = [re.sub(r"\d+ tokens sampled.*", "", shown).split("success %")[1][:900] for shown in (first, again)]
     assert tables[0] == tables[1]
 
 
-def test_stopped_with_ctrl_c_it_goes_on_where_it_was(
-    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path, run_main: RunMain) -> None:
     out = tmp_path / "out"
     options = [str(qwen), "--limit", "24", "--engine", "transformers", "--response", "60"]
     options += ["--concurrent", "2"]
     whole = ("evaluate", *options, "--out", str(tmp_path / "whole"))
-    code, said = run_main(*whole, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0, said
-    running = subprocess.Popen([*PROGRAM, *options, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said = run_main(*whole)
+    running = subprocess.Popen(
+        [*PROGRAM, "evaluate", *options, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     for _ in range(1800):
         if (out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 5:
             break
@@ -75,8 +67,7 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(
     assert 5 <= len(before) < 24
     with (out / "trajectories.jsonl").open("a") as file:
         file.write('{"task": "cut off')  # as a kill in the middle of a line leaves it
-    code, said = run_main("evaluate", *options, "--out", str(out), capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0, said
+    said = run_main("evaluate", *options, "--out", str(out))
     assert f"{len(before)} dialogues were already there" in said
     by_task = [{row["task"]: row["token_ids"] for row in rows_of(folder)} for folder in (out, tmp_path / "whole")]
     assert by_task[0] == by_task[1]
@@ -86,7 +77,7 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(
 def test_stopped_on_vllm_it_leaves_no_process_behind(tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--limit", "1000", "--concurrent", "8", "--context", "2048", "--response", "128", "--out", str(out)]
-    running = subprocess.Popen([*PROGRAM, *options], stderr=subprocess.PIPE, start_new_session=True)
+    running = subprocess.Popen([*PROGRAM, "evaluate", *options], stderr=subprocess.PIPE, start_new_session=True)
     for _ in range(3000):
         if running.poll() is not None or ((out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 3):
             break
@@ -109,19 +100,12 @@ def rows_of_partial(out: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n") if line]
 
 
-def test_another_evaluation_is_not_mixed_in(
-    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = (str(qwen), "--limit", "2", "--engine", "transformers", "--out", str(tmp_path / "out"))
-
-    def evaluate(*more: str) -> tuple[int, str]:
-        return run_main("evaluate", *options, *more, capsys=capsys, monkeypatch=monkeypatch)
-
-    assert evaluate("--response", "5")[0] == 0
-    code, said = evaluate("--response", "6")
-    assert (code, said.count("\n")) == (2, 1)
+def test_another_evaluation_is_not_mixed_in(qwen: Path, tmp_path: Path, run_main: RunMain) -> None:
+    options = ("evaluate", str(qwen), "--limit", "2", "--engine", "transformers", "--out", str(tmp_path / "out"))
+    run_main(*options, "--response", "5")
+    said = run_main(*options, "--response", "6", code=2)
     assert "holds another evaluation; give another folder, or --fresh" in said
-    assert evaluate("--response", "6", "--fresh")[0] == 0
+    run_main(*options, "--response", "6", "--fresh")
 
 
 def test_files_of_something_else_are_not_replaced_unless_asked(
@@ -136,26 +120,22 @@ def test_files_of_something_else_are_not_replaced_unless_asked(
 
 
 def test_official_results_of_another_evaluation_are_not_mixed_in(
-    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    options = (str(qwen), "--env", "bfcl", "--limit", "1", "--engine", "transformers", "--response", "4")
-
-    def evaluate(*more: str) -> tuple[int, str]:
-        arguments = ("evaluate", *options, "--official-results", "official", *more)
-        return run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+    command = ("evaluate", str(qwen), "--env", "bfcl", "--limit", "1", "--engine", "transformers", "--response", "4")
+    options = (*command, "--official-results", "official")
 
     def files() -> set[str]:
         return {path.name.removeprefix("BFCL_v4_multi_turn_") for path in Path("official").rglob("BFCL*")}
 
-    assert evaluate("--out", "a")[0] == 0
-    assert files() == {"base_result.json"}
-    assert evaluate("--out", "a")[0] == 0, "the same may be written again"
-    code, said = evaluate("--out", "b", "--category", "miss_func")
-    assert (code, said.count("\n")) == (2, 1)
+    for _ in range(2):  # the same may be written again
+        run_main(*options, "--out", "a")
+        assert files() == {"base_result.json"}
+    said = run_main(*options, "--out", "b", "--category", "miss_func", code=2)
     assert "--official-results: official holds something else; give another folder." in said
     assert not Path("b").exists()
-    assert evaluate("--out", "b", "--category", "miss_func", "--fresh")[0] == 0
+    run_main(*options, "--out", "b", "--category", "miss_func", "--fresh")
     assert files() == {"miss_func_result.json"}
 
 
@@ -186,15 +166,14 @@ def test_a_mistake_is_one_sentence_before_anything_starts(options: tuple[str, ..
 
 
 def test_a_model_whose_context_is_too_small_for_a_prompt(
-    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
 ) -> None:
     folder = Path(shutil.copytree(qwen, tmp_path / "model"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 2048}))
     monkeypatch.chdir(tmp_path)
     arguments = ("evaluate", str(folder), "--env", "bfcl", "--limit", "4")
-    code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 2
+    said = run_main(*arguments, code=2)
     assert re.search(
         r"context: 2048 tokens are too few for the prompt of multi_turn_\w+, which has \d+; a model with more",
         said,

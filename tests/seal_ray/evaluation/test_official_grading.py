@@ -1,7 +1,5 @@
 """Our verdicts against those of the official `bfcl evaluate`, on result files that we write."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,15 +1,20 @@
-"""What came of each task of an evaluation, by suite and category."""
+"""Counting an evaluation by suite, category and turn, and the official result files."""
 
-from __future__ import annotations
-
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
+import pytest
+
+from envs.bfcl.source import write_results
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
+from envs.errors import UserError
 from envs.task import Task, sorted_categories
 from envs.verifier import Outcome, TurnVerdict
 from policies.trajectory import Trajectory
 from seal_ray.config.schema import EnvironmentSection, EvaluationSection
+from seal_ray.evaluation.records import Record, groups, success_interval
 from seal_ray.evaluation.suites import PLAIN, PlainSuite, Suites
 from seal_ray.metrics import Metric
 
@@ -78,3 +83,79 @@ def test_turns_are_counted_over_all_dialogues() -> None:
         Played(second.id, 0.0, second.category, Label.NOT_REACHED),
     ]
     assert suites.count(cast(list[Trajectory], played))["turns_done"] == 0.5
+
+
+def record(task: str, reward: float, *labels: str, category: str = "base", seed: int = 0) -> Record:
+    completions = tuple((f"call in turn {turn}", "done") for turn in range(len(labels)))
+    return Record(task, category, seed, reward, "finished", labels or ("pass",), 10, 20, completions)
+
+
+@pytest.mark.parametrize(
+    ("won", "of", "low", "high"),
+    # Newcombe 1998, Statistics in Medicine 17, table I, and the well-known values for none and all of ten.
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+        (10, 10, 0.7225, 1.0),
+    ],
+)
+def test_the_interval_is_wilsons(won: int, of: int, low: float, high: float) -> None:
+    interval = success_interval([record(f"t{number}", float(number < won)) for number in range(of)])
+    assert interval.share == pytest.approx(won / of)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_more_seeds_of_the_same_tasks_do_not_narrow_the_interval() -> None:
+    one = success_interval([record(f"t{number}", float(number < 5)) for number in range(20)])
+    many = success_interval(
+        [record(f"t{number}", float(number < 5), seed=seed) for number in range(20) for seed in range(9)]
+    )
+    assert many == one
+
+
+def test_no_records_say_nothing() -> None:
+    assert (success_interval([]).low, success_interval([]).high) == (0.0, 1.0)
+
+
+def test_counts_by_category() -> None:
+    records = [
+        record("a", 1.0, "pass", "pass"),
+        record("b", 0.0, "pass", "state_mismatch"),
+        record("c", 0.0, "correct_abstention", "spurious_tool_call", "not_reached", category="miss_func"),
+    ]
+    base, miss_func, everything = groups(records)
+    assert (base.name, miss_func.name, everything.name) == ("base", "miss_func", "all")
+    assert base.to_dict()["label_shares"] == {"pass": 0.75, "state_mismatch": 0.25}
+    assert everything.to_dict()["success"] == pytest.approx(1 / 3)
+    assert (miss_func.tasks, everything.dialogues) == (1, 3)
+    assert [group.turns_done for group in (base, miss_func, everything)] == pytest.approx([3 / 4, 1 / 3, 4 / 7])
+
+
+def test_result_files_leave_out_what_was_cut_off(tmp_path: Path) -> None:
+    records = [
+        record("multi_turn_base_3", 1.0, "pass", "pass"),
+        record("multi_turn_base_1", 0.0, "pass", "not_reached"),
+        record("multi_turn_miss_func_1", 0.0, "not_reached", category="miss_func"),
+    ]
+    files = write_results(tmp_path, records, "qwen")
+    assert files["base"] == tmp_path / "Qwen_Qwen3-8B-FC" / "multi_turn" / "BFCL_v4_multi_turn_base_result.json"
+    rows = [json.loads(line) for line in files["base"].read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["multi_turn_base_1", "multi_turn_base_3"]
+    assert rows[0]["result"] == [["call in turn 0", "done"]]
+    assert len(rows[1]["result"]) == 2
+    assert json.loads(files["miss_func"].read_text())["result"] == []
+
+
+def test_result_files_of_other_categories_are_removed(tmp_path: Path) -> None:
+    base, other = record("multi_turn_base_3", 1.0, "pass"), record("multi_turn_miss_func_1", 0.0, category="miss_func")
+    stale = write_results(tmp_path, [base, other], "qwen")["miss_func"]
+    assert list(write_results(tmp_path, [base], "qwen").values()) == sorted(stale.parent.iterdir())
+    assert not stale.exists()
+
+
+def test_several_dialogues_of_a_task_cannot_be_graded_officially(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="one dialogue a task"):
+        write_results(tmp_path, [record("a", 1.0), record("a", 1.0, seed=1)], "qwen")
+    assert not list(tmp_path.iterdir())

@@ -1,7 +1,5 @@
 """An exam of our own: sums, and a story whose second question needs what the first one kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

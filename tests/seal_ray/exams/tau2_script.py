@@ -4,8 +4,6 @@ The user names the number of the task and says goodbye when it was answered; in 
 truth wants of the user. The tasks are those of the installed benchmark.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,21 +1,18 @@
 """`seal-ray exam` with the small model on transformers: files, going on after signals, mistakes."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import Refusal, run_main
+from tests.command_line import Refusal, RunMain
 from tests.envs.apibank.fake import write_folder
+from tests.processes import PROGRAM
 
-PROGRAM = [sys.executable, "-c", "from seal_ray.cli import main; main()", "exam"]
 SUITE = "tests.seal_ray.exams.arithmetic:Arithmetic"
 OPTIONS = ["tiny", "--suite", SUITE, "--engine", "transformers", "--response", "24"]
 
@@ -27,13 +24,12 @@ def rows_of(out: Path) -> list[dict[str, object]]:
 
 
 def test_two_suites_a_base_and_a_second_call_that_asks_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
 ) -> None:
     data, out = write_folder(tmp_path / "api-bank"), tmp_path / "out"
     folders = ("--data", str(data), "--out", str(out))
     arguments = ("exam", *OPTIONS, "--suite", "api-bank", "--base", "tiny", *folders, "--trust")
-    code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0, said
+    said = run_main(*arguments)
     assert "tiny: arithmetic: 14 items" in said
     document = json.loads((out / "exam.json").read_text())
     assert set(document["suites"]) == {"arithmetic", "api-bank"}
@@ -51,29 +47,26 @@ def test_two_suites_a_base_and_a_second_call_that_asks_nothing(
         *(f"{who}/{s}/{f}" for who in ("model", "base") for s in ("arithmetic", "api-bank") for f in FILES),
     }
     monkeypatch.setattr("seal_ray.cli.exam.start_engine", None)
-    code, again = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0
+    again = run_main(*arguments)
     assert "14 items, 14 were already there" in again
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
-    code, _ = run_main("exam", *OPTIONS, "--out", str(out), capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0, "suites and the base can be named or left out"
+    run_main("exam", *OPTIONS, "--out", str(out))  # suites and the base can be named or left out
     assert set(json.loads((out / "exam.json").read_text())["suites"]) == {"arithmetic"}
-    code, other = run_main(*arguments, "--seed", "1", capsys=capsys, monkeypatch=monkeypatch)
-    assert (code, other.count("\n")) == (2, 1)
+    other = run_main(*arguments, "--seed", "1", code=2)
     assert "holds another exam" in other
 
 
 FILES = ("answers.jsonl", "settings.json")
 
 
-def test_stopped_and_killed_it_goes_on_where_it_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_and_killed_it_goes_on_where_it_was(tmp_path: Path, run_main: RunMain) -> None:
     out = tmp_path / "out"
     options = [*OPTIONS, "--concurrent", "1", "--out", str(out)]
     kept: list[dict[str, object]] = []
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        running = subprocess.Popen([*PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running = subprocess.Popen(
+            [*PROGRAM, "exam", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for _ in range(6000):
             if len(rows_of(out)) >= len(kept) + 3 or running.poll() is not None:
                 break
@@ -85,8 +78,7 @@ def test_stopped_and_killed_it_goes_on_where_it_was(
         assert kept[: len(before)] == before
         assert len(before) + 3 <= len(kept) < 14
         assert not (out / "exam.md").exists(), "half an exam has no scores"
-    code, said = run_main("exam", *options, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0, said
+    said = run_main("exam", *options)
     assert f"14 items, {len(kept)} were already there" in said
     after = rows_of(out)
     assert after[: len(kept)] == kept

@@ -1,7 +1,5 @@
 """Hostile answers in every suite: nothing escapes, nothing is written, no item takes long, all is valid text."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

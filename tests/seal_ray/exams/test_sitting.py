@@ -1,7 +1,5 @@
 """Asking and keeping: nothing is asked twice, an engine that dies costs no answer, and a dead one is no score."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Sequence

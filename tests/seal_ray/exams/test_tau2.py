@@ -1,7 +1,5 @@
 """τ²-bench without its packages: reading dialogues, the other process, servers, and mistakes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -14,11 +12,11 @@ import pytest
 
 from envs.errors import SealError, UserError
 from policies.models import open_model
-from seal_ray.cli.tau2 import make_play
+from seal_ray.cli.exam import make_play
 from seal_ray.exams.exam_run import Answer, choose_items
 from seal_ray.exams.tau2.inspecting import InspectJob, Interpreter, Sides, find_interpreter, inspecting
+from seal_ray.exams.tau2.playing import Tau2Dialogue, dialogue_row, task_of
 from seal_ray.exams.tau2.servers import ServerProcess, Servers, endpoint_at
-from seal_ray.exams.tau2.suites import Tau2Dialogue, dialogue_row, task_of
 from tests.command_line import Refusal
 from tests.processes import free_port
 from tests.seal_ray.exams.tau2_script import Script, serving
@@ -193,7 +191,7 @@ def test_an_interpreter_without_the_packages_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_plays_the_user_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seal_ray.cli.tau2.find_interpreter", lambda _: None)
+    monkeypatch.setattr("seal_ray.cli.exam.find_interpreter", lambda _: None)
     checkpoint = tmp_path / "mine" / "checkpoints" / "round_000002"
     shutil.copytree(open_model("tiny").path, checkpoint / "model")
     for named, name in ((tmp_path / "mine", "mine"), (checkpoint, "round_000002"), ("tiny", "tiny")):

@@ -1,7 +1,5 @@
 """τ²-bench played by Inspect: a script on both sides is right in the tasks that it should be right in."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections import Counter
@@ -13,8 +11,8 @@ import pytest
 
 from seal_ray.exams.exam_run import choose_items
 from seal_ray.exams.tau2.inspecting import environment
-from seal_ray.exams.tau2.suites import Tau2Dialogue
-from tests.command_line import run_main
+from seal_ray.exams.tau2.playing import Tau2Dialogue
+from tests.command_line import RunMain
 from tests.seal_ray.exams.tau2_script import Script, actions, changes, interpreter, needs_inspect, serving, tasks
 
 LIMIT = 4
@@ -31,7 +29,7 @@ def script(domain: str, **settings: object) -> Script:
 
 @needs_inspect
 def test_a_known_share_is_right_and_nothing_is_asked_twice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
 ) -> None:
     """The server dies in the middle, and comes back at the same address."""
     monkeypatch.setattr("seal_ray.exams.tau2.playing.RETRIES", 0)
@@ -48,15 +46,13 @@ def test_a_known_share_is_right_and_nothing_is_asked_twice(
         port = int(url.rpartition(":")[2].partition("/")[0])
         monkeypatch.setenv("SCRIPT_BASE_URL", url)
         arguments = (*options, "--server", url, "--limit", str(LIMIT))
-        code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 1
+        said = run_main(*arguments, code=1)
     assert said.startswith("failed: tau2-telecom: the ")
     assert "can no longer be reached (Connection error)" in said
     assert "no score was written; the same command goes on from there." in said
     assert not (out / "exam.md").exists()
     with serving(expected, port):
-        code, said = run_main(*arguments, capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0, said
+        said = run_main(*arguments)
     asked = Counter(first.asked)
     asked.update(expected.asked)
     assert asked.total() == calls, "an answer is asked for once, in a dialogue that was stopped too"
@@ -112,7 +108,7 @@ class HostileScript(Script):
 
 @needs_inspect
 def test_hostile_calls_are_answered_and_change_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
 ) -> None:
     monkeypatch.setenv("SCRIPT_API_KEY", "none")
     monkeypatch.chdir(tmp_path)
@@ -122,10 +118,7 @@ def test_hostile_calls_are_answered_and_change_nothing(
     with serving(asked) as url:
         monkeypatch.setenv("SCRIPT_BASE_URL", url)
         options = ("--user-model", "openai-api/script/user", "--server", url, "--limit", "1", "--out", "out")
-        code, said = run_main(
-            "exam", "tiny", "--suite", "tau2-airline", *options, capsys=capsys, monkeypatch=monkeypatch
-        )
-    assert code == 0, said
+        run_main("exam", "tiny", "--suite", "tau2-airline", *options)
     (row,) = [json.loads(line) for line in Path("out/model/tau2-airline/answers.jsonl").read_text().splitlines()]
     assert row["end"] == "stop"
     assert asked.asked.total() == len(HOSTILE) + 3, "each is answered, and the user speaks before and after"

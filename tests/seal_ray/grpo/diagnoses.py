@@ -1,7 +1,5 @@
 """Diagnoses made by hand, with the verdicts that go with their labels."""
 
-from __future__ import annotations
-
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.verifier import Outcome, TurnVerdict
 

@@ -1,7 +1,5 @@
 """Tiny random models whose every weight matters, and random rows for them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +18,7 @@ from transformers import (
 )
 
 from seal_ray.grpo.attention import SEGMENTS, choose_attention
-from seal_ray.grpo.prefixes import Segment
+from seal_ray.grpo.packing import Segment
 from seal_ray.grpo.rows import Row, make_row
 
 VOCABULARY = 100

@@ -4,8 +4,6 @@ Prints, for each pair, bytes above what the process held before: eight rows, for
 its own. `OPENING,REST,checkpoints` is with checkpoints of activations.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

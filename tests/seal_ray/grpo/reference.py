@@ -1,7 +1,5 @@
 """The whole loss again, as plainly as can be: one sequence and one token at a time, nothing packed, in float64."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
-"""Advantages of a group and of a window's proposals, and the rewards of rollouts."""
+"""From rewards and labels to weights and advantages: formulas, signs, budgets, and the moving table."""
 
-from __future__ import annotations
-
+import json
 import math
 import statistics
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from envs.diagnosis import Label
 from envs.verifier import Outcome
+from seal_ray.config.schema import ReweightingSection
 from seal_ray.grpo.advantages import (
     REJECTION_STEP,
     Advantage,
@@ -24,6 +25,16 @@ from seal_ray.grpo.advantages import (
     rloo,
 )
 from seal_ray.grpo.rewards import progress_reward
+from seal_ray.grpo.reweighting import (
+    NOT_REACHED,
+    RHO_DEFAULT,
+    RHO_PAPER,
+    Reweighter,
+    labels_of,
+    reweighted,
+    rho_table,
+    trajectory_weight,
+)
 from tests.seal_ray.grpo.diagnoses import diagnosed
 
 PASS, ABSTAINED, SPURIOUS = Label.PASS, Label.CORRECT_ABSTENTION, Label.SPURIOUS_TOOL_CALL
@@ -146,3 +157,177 @@ def test_the_weight_of_abstentions() -> None:
     assert progress_reward(never_calls, abstention_weight=1.0) == 0.5
     assert progress_reward(never_calls, abstention_weight=0.0) == 0.0
     assert progress_reward(diagnosed(ABSTAINED), abstention_weight=0.0) == 1.0
+
+
+LABELS = [*RHO_DEFAULT, NOT_REACHED]
+ROLLOUTS = st.lists(st.tuples(st.floats(-5, 5), st.lists(st.sampled_from(LABELS), max_size=6)), min_size=1, max_size=12)
+SETTINGS = st.builds(
+    ReweightingSection,
+    low=st.floats(0.1, 1),
+    high=st.floats(1, 3),
+    budget=st.none() | st.floats(0, 1),
+    apply_to=st.sampled_from(["all", "positive", "negative"]),
+)
+PAPER = ReweightingSection()
+DEFAULT = ReweightingSection(rho="default")
+
+
+def test_the_check_value() -> None:
+    labels = ["spurious_tool_call", "pass", "pass", "state_mismatch"]
+    assert trajectory_weight(labels, rho_table(PAPER)) == 1.25
+    advantages_J, weights_J = reweighted([-2.0, 3.0], [labels, []], PAPER, rho_table(PAPER))
+    assert (advantages_J.tolist(), weights_J.tolist()) == ([-2.5, 3.0], [1.25, 1.0])
+
+
+def test_labels_are_in_the_words_of_the_table() -> None:
+    diagnosis = diagnosed(
+        Label.PASS, Label.MISSING_TOOL_CALL, Label.SPURIOUS_TOOL_CALL, Label.INHERITED_STATE, Label.NOT_REACHED
+    )
+    assert labels_of(diagnosis, "default") == diagnosis.labels
+    paper = ("pass", "empty_turn_model_response", "spurious_tool_call", "state_mismatch", NOT_REACHED)
+    assert labels_of(diagnosis, "paper") == paper
+    assert trajectory_weight(labels_of(diagnosis, "paper"), RHO_PAPER) == (1 + 1.5 + 2 + 1) / 4
+    assert trajectory_weight(labels_of(diagnosis, "default"), RHO_DEFAULT) == pytest.approx((1 + 1.5 + 2 + 0.6) / 4)
+
+
+def test_every_label_but_one_has_a_weight() -> None:
+    assert set(RHO_DEFAULT) == {str(label) for label in Label} - {NOT_REACHED}
+    shared = RHO_DEFAULT.keys() & RHO_PAPER.keys()
+    assert {label: RHO_DEFAULT[label] for label in shared} == {label: RHO_PAPER[label] for label in shared}
+
+
+def test_turns_that_were_not_reached_do_not_count() -> None:
+    rho = rho_table(DEFAULT)
+    assert trajectory_weight([NOT_REACHED, "spurious_tool_call"], rho) == 2.0
+    assert trajectory_weight([NOT_REACHED], rho) == trajectory_weight([], rho) == 1.0
+    assert trajectory_weight(["never heard of"], rho) == 1.0
+    assert trajectory_weight(["inherited_state"], rho, low=0.8) == 0.8
+    assert trajectory_weight(["spurious_tool_call"], rho, high=1.5) == 1.5
+
+
+@pytest.mark.parametrize("rho", ["paper", "default"])
+def test_two_weights_can_be_set(rho: str) -> None:
+    settings = ReweightingSection.model_validate({"rho": rho, "spurious_tool_call": 1.1, "correct_abstention": 0.9})
+    table = {"paper": RHO_PAPER, "default": RHO_DEFAULT}[rho]
+    assert rho_table(settings) == {**table, "spurious_tool_call": 1.1, "correct_abstention": 0.9}
+    assert table["spurious_tool_call"] == 2.0
+
+
+@given(ROLLOUTS, SETTINGS)
+def test_signs_never_change(rollouts: list[tuple[float, list[str]]], settings: ReweightingSection) -> None:
+    advantages = [advantage for advantage, _ in rollouts]
+    weighted_J, weights_J = reweighted(advantages, [labels for _, labels in rollouts], settings, RHO_DEFAULT)
+    assert (weights_J > 0).all()
+    assert (weighted_J == np.array(advantages) * weights_J).all()
+    for (advantage, labels), weight in zip(rollouts, weights_J, strict=True):
+        left_alone = {"all": False, "positive": advantage <= 0, "negative": advantage >= 0}[settings.apply_to]
+        if left_alone or not set(labels) - {NOT_REACHED}:
+            assert weight == 1.0
+        elif settings.budget is None:
+            assert weight == trajectory_weight(labels, RHO_DEFAULT, low=settings.low, high=settings.high)
+
+
+@given(ROLLOUTS, st.floats(0, 1))
+def test_a_budget_keeps_the_mean_at_1(rollouts: list[tuple[float, list[str]]], strength: float) -> None:
+    labels_J = [labels for _, labels in rollouts]
+    _, weights_J = reweighted([1.0] * len(labels_J), labels_J, ReweightingSection(budget=strength), RHO_DEFAULT)
+    labelled = [weight for weight, labels in zip(weights_J, labels_J, strict=True) if set(labels) - {NOT_REACHED}]
+    assert not labelled or np.mean(labelled) == pytest.approx(1)
+    if strength == 0:
+        assert weights_J.tolist() == pytest.approx([1.0] * len(labels_J))
+
+
+def test_a_budget_is_that_of_the_rollouts_it_applies_to() -> None:
+    labels_J = [["spurious_tool_call"], ["pass"], ["spurious_tool_call"], ["pass"], ["pass"]]
+    advantages = np.array([1.0, 1.0, -1.0, -1.0, -1.0])
+    positive = ReweightingSection(budget=1.0, apply_to="positive")
+    negative = ReweightingSection(budget=1.0, apply_to="negative")
+    for settings, advantages_J in ((positive, advantages), (negative, -advantages)):
+        _, weights_J = reweighted(advantages_J, labels_J, settings, RHO_DEFAULT)
+        assert weights_J.tolist() == pytest.approx([2 / 1.5, 1 / 1.5, 1.0, 1.0, 1.0])
+
+
+def test_a_budget_by_hand() -> None:
+    labels_J = [["spurious_tool_call"], ["pass"], [NOT_REACHED]]
+    _, weights_J = reweighted([1.0] * 3, labels_J, ReweightingSection(budget=0.5), RHO_DEFAULT)
+    assert weights_J.tolist() == pytest.approx([1.5 / 1.25, 1 / 1.25, 1.0])
+
+
+def test_as_many_advantages_as_rollouts() -> None:
+    with pytest.raises(ValueError, match="2 advantages"):
+        reweighted([1.0, 2.0], [["pass"]], PAPER, RHO_PAPER)
+
+
+WINDOWS = st.lists(
+    st.lists(st.tuples(st.lists(st.sampled_from(list(Label)), min_size=1, max_size=20), st.floats(0, 1)), max_size=6),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(WINDOWS, st.floats(0, 3), st.floats(0.01, 1))
+def test_dynamic_weights_are_the_formula(
+    windows: list[list[tuple[list[Label], float]]], alpha: float, beta: float
+) -> None:
+    settings = ReweightingSection(mode="dynamic", rho="default", alpha=alpha, beta=beta, low=0.7, high=2.5)
+    reweighter = Reweighter(settings)
+    expected = dict(RHO_DEFAULT)
+    for rollouts in windows:
+        counts = Counter(str(label) for labels, _ in rollouts for label in labels)
+        counted = sum(counts[label] for label in RHO_DEFAULT)
+        for labels, reward in rollouts:
+            reweighter.observe(diagnosed(*labels), reward)
+        for label, rho in RHO_DEFAULT.items():
+            rewards = [reward for labels, reward in rollouts if label in labels]
+            failing = 1 - float(np.mean(rewards)) if rewards else 0.0
+            share = counts[label] / counted if counted else 0.0
+            target = float(np.clip(rho * (1 + alpha * share * failing * min(1, counts[label] / 32)), 0.7, 2.5))
+            if label != "pass":
+                expected[label] += beta * (target - expected[label])
+        reweighter.follow()
+    assert reweighter.rho == pytest.approx(expected)
+
+
+def test_dynamic_weights_by_hand() -> None:
+    reweighter = Reweighter(ReweightingSection(mode="dynamic"))
+    assert reweighter.rho == RHO_PAPER
+    turns = [Label.STATE_MISMATCH] * 4 + [Label.PASS] * 12 + [Label.NOT_REACHED] * 99
+    for reward in (0.0, 0.0, 0.4, 0.4):
+        reweighter.observe(diagnosed(*turns), reward)
+    reweighter.follow()
+    # target = 1 + 16/64 · 0.8 · 16/32
+    assert reweighter.rho["state_mismatch"] == pytest.approx(0.75 + 0.25 * 1.1)
+    assert reweighter.rho["pass"] == 1.0
+    reweighter.follow()
+    assert reweighter.rho["state_mismatch"] == pytest.approx(1 + 0.025 * 0.75), "a label that did not occur returns"
+
+
+def test_a_new_window_forgets_and_a_state_continues() -> None:
+    settings = ReweightingSection(mode="dynamic")
+    reweighter = Reweighter(settings)
+    reweighter.observe(diagnosed(*[Label.STATE_MISMATCH] * 32), 0.0)
+    other = Reweighter(settings)
+    other.set_state(json.loads(json.dumps(reweighter.get_state())))
+    for each in (reweighter, other):
+        each.follow()
+    assert other.rho == reweighter.rho != RHO_PAPER
+    fresh = Reweighter(settings)
+    fresh.observe(diagnosed(*[Label.STATE_MISMATCH] * 32), 0.0)
+    fresh.start_window()
+    fresh.follow()
+    assert fresh.rho == RHO_PAPER
+    with pytest.raises(ValueError, match="a state over"):
+        Reweighter(ReweightingSection(mode="dynamic", rho="default")).set_state(reweighter.get_state())
+
+
+@pytest.mark.parametrize(("mode", "weight"), [("none", 1.0), ("fixed", 1.8), ("dynamic", 2.5)])
+def test_the_mode_decides_which_weights_hold(mode: str, weight: float) -> None:
+    settings = ReweightingSection.model_validate({"mode": mode, "beta": 1.0, "high": 2.5, "correct_abstention": 1.8})
+    reweighter = Reweighter(settings)
+    abstained = diagnosed(*[Label.CORRECT_ABSTENTION] * 32)
+    reweighter.observe(abstained, 0.0)
+    reweighter.follow()
+    advantages_J, weights_J = reweighter.weigh(np.array([2.0]), [abstained])
+    assert weights_J.tolist() == pytest.approx([weight])
+    assert advantages_J.tolist() == pytest.approx([2 * weight])
+    assert set(reweighter.rho) == set(RHO_PAPER)

@@ -1,8 +1,7 @@
 """The loss, token by token: where each bound holds, what is measured, and what is refused."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.errors import UserError
+from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import LOSSES, CISPOLoss, GRPOLoss, LossSums, RWRLoss, global_mean
+from seal_ray.grpo.schedule import rate_factor
 
 BARE = GRPOLoss.Settings(kl=0.0)
 
@@ -214,3 +215,17 @@ def test_weighted_regression_has_no_ratio_and_asks_for_the_reference() -> None:
         assert gradient_M.tolist() == [-2.0, 0.0]
     with pytest.raises(ValueError, match="no reference"):
         RWRLoss(RWRLoss.Settings())(logprobs_M, logprobs_M, logprobs_M)
+
+
+def factors(schedule: str, warm_up: int, total: int, steps: Iterable[int]) -> list[float]:
+    """The factors of the learning rate at these steps, of `total`."""
+    once: Any = {"groups": 1, "minibatch_groups": 1, "epochs": 1, "schedule": schedule}
+    training = TrainingSection(rounds=total, warm_up=warm_up, **once)
+    return [rate_factor(step, training) for step in steps]
+
+
+def test_schedules_by_hand() -> None:
+    assert factors("constant", 4, 9, (0, 1, 3, 4, 1000)) == [0.25, 0.5, 1.0, 1.0, 1.0]
+    assert factors("linear", 2, 12, (0, 1, 2, 7, 12, 99)) == [0.5, 1.0, 1.0, 0.5, 0.0, 0.0]
+    assert factors("cosine", 0, 12, (0, 3, 6, 12)) == pytest.approx([1.0, 0.8535533906, 0.5, 0.0])
+    assert factors("cosine", 4, 4, range(6)) == [0.25, 0.5, 0.75, 1.0, 0.0, 0.0]  # no room for a decay

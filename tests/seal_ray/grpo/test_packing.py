@@ -1,6 +1,4 @@
-"""Rows, micro-batches, shards and what they are collated to."""
-
-from __future__ import annotations
+"""Rows, micro-batches and shards; tokens that rows share are computed once, and nothing else changes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,10 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
 
-from seal_ray.grpo.packing import collate, pack, shard
+from seal_ray.grpo import attention
+from seal_ray.grpo.forward import token_logprobs
+from seal_ray.grpo.packing import Packed, Segment, collate, lay_out, pack, shard
 from seal_ray.grpo.rows import Row, make_row
-from tests.seal_ray.grpo.models import alone, random_rows
+from tests.seal_ray.grpo.models import alone, dense_mask, random_group, random_rows, tiny_model, with_adapter
 
 
 @st.composite
@@ -94,7 +96,6 @@ def test_collate_by_hand() -> None:
     assert packed.targets_M.tolist() == [6, 8, 1]
     assert packed.sampled_logprobs_M.tolist() == [-0.5, -0.25, -1.5]
     assert packed.advantages_M.tolist() == [2.0, 2.0, -1.0]
-    assert packed.row_M.tolist() == [0, 0, 1]
     assert packed.sampled_logprobs_M.dtype == packed.advantages_M.dtype == torch.float32
     moved = packed.to("meta")
     values = [getattr(moved, name) for name in type(moved).__slots__]
@@ -110,9 +111,10 @@ def test_what_is_scored_is_what_was_sampled(lengths: list[int], seed: int) -> No
     packed = collate(alone(rows))
     flat = packed.token_ids_1N[0]
     assert (flat[packed.predicts_M + 1] == packed.targets_M).all()
+    ends = np.cumsum([row.sampled_tokens for row in rows])
     for number, row in enumerate(rows):
         start = sum(lengths[:number])
-        mine = packed.row_M == number
+        mine = slice(ends[number] - row.sampled_tokens, ends[number])
         assert (packed.predicts_M[mine] - start + 1).tolist() == np.flatnonzero(row.mask_T).tolist()
         assert (packed.advantages_M[mine] == row.advantage).all()
         assert packed.position_ids_1N[0, start : start + lengths[number]].tolist() == list(range(lengths[number]))
@@ -142,3 +144,189 @@ def test_a_row_has_its_types() -> None:
         "float32",
     ]
     assert (len(row), row.sampled_tokens) == (3, 2)
+
+
+KINDS = ("qwen2", "llama", "qwen3")
+
+
+@given(groups_of_rows().filter(bool))
+def test_each_token_sees_what_its_row_has_before_it(groups: list[list[Row]]) -> None:
+    layout = lay_out(groups)
+    assert len(layout.token_ids_N) == sum(map(tree_size, groups))
+    sees = {}
+    for segment in layout.segments:
+        before = [place for begin, end in segment.ancestors for place in range(begin, end)]
+        for place in range(segment.begin, segment.end):
+            before.append(place)
+            sees[place] = list(before)
+    rows = [row for group in groups for row in group]
+    for row, places in zip(rows, layout.places, strict=True):
+        assert layout.token_ids_N[places].tolist() == row.token_ids_T.tolist()
+        assert layout.positions_N[places].tolist() == list(range(len(row)))
+        assert sees[int(places[-1])] == places.tolist()
+    for segment in layout.segments:
+        below = [each for each in layout.segments if (segment.begin, segment.end) in each.ancestors]
+        assert [(each.begin, each.end) for each in below] == [
+            (each.begin, each.end) for each in layout.segments if segment.end <= each.begin < segment.subtree
+        ]
+
+
+def step(model: nn.Module, batches: Sequence[Packed]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Log-probs row by row, and the gradient of a loss in which every token has its weight."""
+    model.zero_grad()
+    found = []
+    for packed in batches:
+        logprobs_M = token_logprobs(model, packed)
+        (logprobs_M * packed.advantages_M).sum().backward()  # type: ignore[no-untyped-call]
+        found.append(logprobs_M.detach())
+    return torch.cat(found), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def differences(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+    """Relative, by parameter."""
+    assert found.keys() == expected.keys()
+    return {name: float((found[name] - expected[name]).norm() / expected[name].norm()) for name in expected}
+
+
+@pytest.mark.parametrize(("size", "opening"), [(2, 1), (16, 1), (8, 50), (3, 700), (2, 4000)])
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_separate_rows(kind: str, lora: bool, size: int, opening: int) -> None:
+    model: Any = tiny_model(kind)
+    model = (with_adapter(model) if lora else model).float()
+    rows = random_group(opening, size, opening=opening)
+    assert not any(rows[0].mask_T)
+    shared, apart = collate([rows]), collate(alone(rows))
+    assert shared.token_ids_1N.shape[1] <= apart.token_ids_1N.shape[1] - (size - 1) * opening
+    logprobs_M, gradients = step(model, [shared])
+    expected_M, expected = step(model, [apart])
+    torch.testing.assert_close(logprobs_M, expected_M, rtol=1e-5, atol=5e-5)
+    assert max(differences(gradients, expected).values()) < 1e-5
+
+
+def test_a_group_may_be_cut_and_layers_checkpointed() -> None:
+    model: Any = tiny_model("qwen2")
+    groups = [random_group(1, 8, opening=40), random_group(2, 5, opening=20)]
+    _, expected = step(model, [collate(alone(groups[0] + groups[1]))])
+    cut = pack(groups, 100)
+    assert len(cut) > 2
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    _, gradients = step(model, [collate(each) for each in cut])
+    # Transformers' norms are in float32, whatever the model is in.
+    assert max(differences(gradients, expected).values()) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_that_is_off_by_one_place_shows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = tiny_model(kind)
+    packed = collate([random_group(3, 4, opening=30, rests=(8, 12))])
+    _, expected = step(model, [packed])
+    blocks = attention.blocks(packed.segments)
+    assert sum(not causal for _, _, causal in blocks) == 2
+
+    def off(queries: int, keys: int, *, causal: bool) -> float:
+        def moved(places: slice, by: int) -> slice:
+            return slice(places.start, places.stop + by) if by < 0 else slice(places.start + by, places.stop)
+
+        changed = [(moved(q, queries), moved(k, keys), c) if c == causal else (q, k, c) for q, k, c in blocks]
+        monkeypatch.setattr(attention, "blocks", lambda _: changed)
+        return max(differences(step(model, [packed])[1], expected).values())
+
+    assert off(0, 0, causal=True) == 0
+    for queries, keys in ((0, -1), (0, 1), (1, 0)):
+        assert off(queries, keys, causal=False) > 1e-3
+    assert off(0, 1, causal=True) > 1e-3
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_both_kernels_are_attention_with_the_dense_mask(dtype: torch.dtype, times: int) -> None:
+    segments = lay_out([random_group(4, 5, opening=20), random_group(5, 1, opening=9)]).segments
+    length = segments[-1].end
+    generator = torch.Generator().manual_seed(0)
+    query, key, value, upstream = (
+        torch.randn(1, heads, length, 16, generator=generator).to(dtype) for heads in (2 * times, 2, 2, 2 * times)
+    )
+    mask = dense_mask(segments)
+
+    def outcome(attend: Any) -> list[Tensor]:
+        inputs = [each.detach().clone().requires_grad_() for each in (query, key, value)]
+        out = attend(*inputs)
+        out.backward(upstream.transpose(1, 2))
+        return [out.detach(), *(each.grad for each in inputs)]
+
+    def dense(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        key, value = (each.repeat_interleave(times, dim=1).float() for each in (key, value))
+        return functional.scaled_dot_product_attention(query.float(), key, value, attn_mask=mask).transpose(1, 2)
+
+    def on_gpu(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))
+        return attention.varlen(from_the_bottom_right, query, key, value, segments, 0.25)[None]
+
+    def on_cpu(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return attention.attend(nn.Identity(), query, key, value, None, segments=segments)[0]
+
+    expected = outcome(lambda *inputs: dense(*inputs).to(dtype))
+    tolerance = 2e-5 if dtype == torch.float32 else 3e-2
+    for way in (on_cpu, on_gpu):
+        for found, right in zip(outcome(way), expected, strict=True):
+            torch.testing.assert_close(found, right, rtol=tolerance, atol=tolerance)
+
+
+def test_each_layout_is_attended_as_its_own() -> None:
+    """What is kept of a layout for the next layer is not taken for another layout."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(48, 2, 8, generator=generator) for _ in range(3))
+    for first in (12, 20, 12):
+        segments = (Segment(0, first, 48, ()), Segment(first, 48, 48, ((0, first),)))
+        found = attention.varlen(from_the_bottom_right, query, key, value, segments, 0.25)
+        whole = attention.varlen(from_the_bottom_right, query, key, value, (Segment(0, 48, 48, ()),), 0.25)
+        torch.testing.assert_close(found, whole)
+        apart = (Segment(0, first, first, ()), Segment(first, 48, 48, ()))
+        found = attention.varlen(from_the_bottom_right, query, key, value, apart, 0.25)
+        assert not torch.allclose(found[first:], whole[first:], atol=1e-2)
+
+
+def test_gradients_of_a_shared_opening_are_added_up_in_float32() -> None:
+    """In bfloat16 a sum of ones ends at 256."""
+    rests = (Segment(place, place + 1, place + 1, ((0, 4),)) for place in range(4, 4 + 1023))
+    segments = (Segment(0, 4, 4 + 1023, ()), *rests)
+    keys = torch.zeros(4 + 1023, 1, 1, dtype=torch.bfloat16, requires_grad=True)
+
+    def kernel(_: Tensor, key: Tensor, *__: Any) -> Tensor:
+        return key
+
+    attention.varlen(kernel, keys.detach(), keys, keys.detach(), segments, 1.0).sum().backward()  # type: ignore[no-untyped-call]
+    assert keys.grad is not None
+    assert keys.grad.flatten().tolist() == [1024.0] * 4 + [1.0] * 1023
+
+
+def from_the_bottom_right(
+    query: Tensor, key: Tensor, value: Tensor, queries: Tensor, keys: Tensor, most: int, most_keys: int, scale: float
+) -> Tensor:
+    """What FlashAttention's kernel for sequences of unequal lengths computes, one sequence at a time."""
+    times = query.shape[1] // key.shape[1]
+    assert (most, most_keys) == (int(queries.diff().max()), int(keys.diff().max()))
+    found = []
+    for mine, theirs in zip(queries.unfold(0, 2, 1).tolist(), keys.unfold(0, 2, 1).tolist(), strict=True):
+        q = query[slice(*mine)].transpose(0, 1)
+        k, v = (each[slice(*theirs)].transpose(0, 1).repeat_interleave(times, dim=0) for each in (key, value))
+        mask = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(k.shape[1] - q.shape[1])
+        found.append(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(0, 1))
+    return torch.cat(found)
+
+
+def test_a_mask_or_dropout_is_refused() -> None:
+    zeros, segments = torch.zeros(1, 2, 3, 8), (Segment(0, 3, 3, ()),)
+    with pytest.raises(ValueError, match="mask"):
+        attention.attend(nn.Identity(), zeros, zeros, zeros, torch.ones(3, 3), segments=segments)
+    with pytest.raises(ValueError, match="dropout"):
+        attention.attend(nn.Identity(), zeros, zeros, zeros, None, segments=segments, dropout=0.1)
+
+
+@given(st.integers(0, 100))
+def test_a_round_of_rows_is_the_same_in_any_order(seed: int) -> None:
+    rows = random_group(seed, 6, opening=4)
+    assert [each.token_ids_1N.tolist() for each in map(collate, pack([rows], 1000))] == [
+        each.token_ids_1N.tolist() for each in map(collate, pack([rows[::-1]], 1000))
+    ]

@@ -1,7 +1,5 @@
 """What tests of proposal loops share: a learner that stores what it gets, a curator that is a script, played groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

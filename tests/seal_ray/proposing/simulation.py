@@ -4,8 +4,6 @@
 the model as it is shipped. `python -m tests.seal_ray.proposing.simulation` prints the table of docs/curator.md.
 """
 
-from __future__ import annotations
-
 import csv
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What is known of arms: windows, the cells that the posterior compares, and what each reward makes of them."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -39,10 +37,9 @@ def test_a_window_observes_each_arms_part_of_a_group() -> None:
         (*played_group("t", PLAIN_ARM, [1.0, 0.0]).members, *played_group("t", ARMS[1], [1.0, 1.0, 0.0]).members),
     )
     observed = CuratorWindow(ARMS)
-    observed.observe([pair], {FIRST: 0.3})
-    observed.observe([], {FIRST: 0.1, SECOND: 0.2})
+    observed.observe([pair])
+    observed.observe([])
     assert observed.groups == [ArmGroup(PLAIN, "base", 0.5, "t", 2), ArmGroup(FIRST, "base", 2 / 3, "t", 3)]
-    assert observed.measured == {FIRST: {0: 0.3, 1: 0.1}, SECOND: {1: 0.2}}
     assert observed.rounds == 2
     assert CuratorWindow.from_dict(json.loads(json.dumps(observed.to_dict()))) == observed
 
@@ -80,21 +77,6 @@ def test_frontier_is_the_same_for_groups_of_all_sizes(chance: float) -> None:
         values = [frontier_value(k / size, size) for k in range(size + 1)]
         mean = sum(share * value for share, value in zip(outcomes, values, strict=True) if value is not None)
         assert mean == pytest.approx(4 * chance * (1 - chance))
-
-
-@pytest.mark.parametrize("name", ["transfer", "internalised"])
-def test_arms_are_compared_within_a_round_whichever_rounds_they_have(name: str) -> None:
-    observed = CuratorWindow(ARMS)
-    observed.observe([], {FIRST: 0.3})
-    observed.observe([], {FIRST: 0.05, SECOND: 0.1})
-    values = {(cell.arm, cell.block): cell.value for cell in cells(observed, reward_of(name))}
-    assert values == {
-        (PLAIN, "round 0"): 0.0,
-        (PLAIN, "round 1"): 0.0,
-        (FIRST, "round 0"): 0.3,
-        (FIRST, "round 1"): 0.05,
-        (SECOND, "round 1"): 0.1,
-    }
 
 
 def test_the_incumbent_stays_unless_an_arm_is_probably_better() -> None:

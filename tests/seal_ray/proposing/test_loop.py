@@ -1,7 +1,5 @@
 """The loop that all proposers share, with a third one: it proposes numbers, and is paid for those near a target."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 docs/curator.md has the table of `tests/seal_ray/proposing/simulation.py`, from which the two settings here are taken.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

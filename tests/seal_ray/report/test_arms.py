@@ -1,6 +1,4 @@
-"""The history of a run's arms: read back, as table and picture, refused where there is none, safe in a terminal."""
-
-from __future__ import annotations
+"""The histories of a run's arms and pool: read back, as tables and pictures, refused where there are none, and safe."""
 
 import io
 import json
@@ -9,6 +7,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from envs.errors import UserError
 from envs.interface import Interface
@@ -16,8 +15,10 @@ from envs.interface.json_form import interface_to_dict
 from envs.text import visible
 from seal_ray.report.arms import draw_history, history_as_rows, history_table, incumbent_of, read_history
 from seal_ray.report.files import RunFolder
+from seal_ray.report.pool import KINDS, draw_pool, movement, newest, pool_table, read_pool
 from seal_ray.rollout.types import Arm, arms_of
-from tests.command_line import run_main
+from tests.command_line import RunMain
+from tests.seal_ray.proposing.test_task_pool import filled, play
 
 GOOD, BAD = Interface(guidelines=("Ask $first.",)), Interface(guidelines=("Guess.",))
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202e \x9b2J \ud800"
@@ -56,9 +57,9 @@ def run(tmp_path: Path) -> Path:
     return folder.path
 
 
-def printed(run: Path) -> str:
+def printed(table: Table) -> str:
     out = io.StringIO()
-    Console(file=out, width=400).print(history_table(read_history(run)))
+    Console(file=out, width=400).print(table)
     return out.getvalue()
 
 
@@ -69,7 +70,7 @@ def test_windows_are_joined_by_arm(run: Path) -> None:
     assert [window.gain for window in good.windows] == [0.1, 0.15, 0.12]
     assert bad.last.gain is None
     assert incumbent_of([plain, good, bad]) == good
-    text = printed(run)
+    text = printed(history_table(read_history(run)))
     assert "+0.120 [+0.061, +0.179]" in text
     assert "4, in force" in text
     assert "1–6" in text
@@ -82,7 +83,7 @@ def test_what_a_model_wrote_does_not_act(run: Path) -> None:
     found = row([GOOD], {}, GOOD, GOOD)
     found["arms"][1] |= {"id": "x\x1b[2J", "guidelines": [HOSTILE, "[bold]not markup[/bold] $x_$"]}
     folder.arms.append({"round": 8, **found})
-    text = printed(run) + "".join(f"{arm.id} {arm.shows}" for arm in read_history(run))
+    text = printed(history_table(read_history(run))) + "".join(f"{arm.id} {arm.shows}" for arm in read_history(run))
     assert all(each.isprintable() for line in text.splitlines() for each in line)
     assert "not markup[/bold]" in text
     draw_history(read_history(run), run / "picture.png")
@@ -103,27 +104,118 @@ def test_a_broken_file_is_one_sentence(run: Path, line: str) -> None:
         read_history(run)
 
 
-def test_the_command(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    code, said = run_main("curator", str(run), capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 0
+def test_the_command(run: Path, run_main: RunMain) -> None:
+    said = run_main("curator", str(run))
     assert "3 arms, picture in" in said
     assert (run / "arms.png").is_file()
-    code, said = run_main("curator", str(run), "--json", capsys=capsys, monkeypatch=monkeypatch)
+    said = run_main("curator", str(run), "--json")
     assert [json.loads(each)["gain"] for each in said.splitlines()] == [0.0, 0.12, None]
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty", "young"])
-def test_a_folder_that_is_no_run_is_refused(
-    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, name: str, run_main: RunMain) -> None:
     folder = tmp_path / name
     if name != "nowhere":
         folder.mkdir()
     if name == "young":
         (folder / "config.yaml").write_text("{}")
     before = sorted(tmp_path.rglob("*"))
-    code, said = run_main("curator", str(folder), capsys=capsys, monkeypatch=monkeypatch)
-    assert code == 2
+    said = run_main("curator", str(folder), code=2)
     assert said.startswith("error: run: ")
-    assert said.count("\n") == 1
+
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.fixture
+def pool_run(tmp_path: Path) -> Path:
+    folder = RunFolder(tmp_path / "run")
+    folder.write_config({"task_writer": {"kind": "random"}})
+    pool = filled(6)
+    folder.pool.append({"round": 2, "tasks": pool.rows()})
+    play(pool, [0.0, 0.25, 0.5, 0.5, 0.75, 1.0])
+    folder.pool.append({"round": 4, "tasks": pool.rows()})
+    return folder.path
+
+
+def test_the_pool_is_read_back_as_a_table_and_a_picture(pool_run: Path, tmp_path: Path) -> None:
+    first, last = read_pool(pool_run)
+    assert (first.round, last.round) == (2, 4)
+    assert [task.p for task in first.tasks] == [None] * 6
+    text = printed(pool_table(newest(last.tasks, 0)))
+    middle = last.tasks[2]
+    assert f"0.50 [{middle.low:.2f}, {middle.high:.2f}]" in text
+    assert printed(pool_table(newest(last.tasks, 2))).count("random") == 2
+    for windows in ([first], [first, last]):
+        draw_pool(windows, tmp_path / "pool.png", title="run $x")
+        assert (tmp_path / "pool.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_shows_it(pool_run: Path, run_main: RunMain) -> None:
+    said = run_main("pool", str(pool_run))
+    assert "6 tasks after round 4" in said
+    assert f"1: {read_pool(pool_run)[-1].tasks[0].specification}" in said
+    assert (pool_run / "pool.png").exists()
+    said = run_main("pool", str(pool_run), "--json")
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert [row["p"] for row in rows] == [0.0, 0.25, 0.5, 0.5, 0.75, 1.0]
+
+
+def test_what_a_model_wrote_does_not_act_in_a_terminal(pool_run: Path, run_main: RunMain) -> None:
+    hostile = HOSTILE.removesuffix("\ud800")
+    rows = [{**row, "specification": hostile, "writer": hostile} for row in filled(1).rows()]
+    RunFolder(pool_run).pool.append({"round": 6, "tasks": rows})
+    said = run_main("pool", str(pool_run))
+    text = printed(pool_table(newest(read_pool(pool_run)[-1].tasks, 0))) + said
+    assert "\x1b[31m" not in text
+    assert "\u202e" not in text
+    assert "\\x1b[31mred" in text
+
+
+def test_a_folder_without_a_pool_is_one_sentence(tmp_path: Path, pool_run: Path) -> None:
+    with pytest.raises(UserError, match=r"is no folder of a run"):
+        read_pool(tmp_path)
+    (tmp_path / "config.yaml").write_text("a: 1", encoding="utf-8")
+    with pytest.raises(UserError, match=r"has no pool.jsonl"):
+        read_pool(tmp_path)
+    RunFolder(pool_run).pool.append({"round": 8, "tasks": [{"task": 3}]})
+    with pytest.raises(UserError, match=r"line 3 is no window of a pool"):
+        read_pool(pool_run)
+
+
+def moving(folder: Path, rates: dict[int, tuple[float, float]]) -> Path:
+    """A run whose pool has two tasks after each window, written in it, with these rates; the older ones go."""
+    run = RunFolder(folder)
+    run.write_config({"task_writer": {"kind": "random"}})
+    (row,) = filled(1).rows()
+    for number, both in rates.items():
+        tasks = [{**row, "p": p, "rollouts": 8, "played": number, "written": number - 2} for p in both]
+        run.pool.append({"round": number, "tasks": tasks})
+    return folder
+
+
+def test_runs_of_several_seeds_show_whether_success_moves_towards_one_half(tmp_path: Path, run_main: RunMain) -> None:
+    runs = [
+        moving(tmp_path / "a", {2: (0.0, 0.2), 4: (0.4, 0.4)}),
+        moving(tmp_path / "b", {2: (0.2, 0.2), 4: (0.6, 0.6)}),
+        moving(tmp_path / "c", {2: (0.9, 1.0), 4: (0.5, 0.5)}),
+    ]
+    found = movement([read_pool(run) for run in runs])
+    for kind in KINDS:
+        first, last = found.means[kind]
+        assert first is not None
+        assert last is not None
+        assert [first.value, last.value] == pytest.approx([0.4167, 0.5], abs=1e-4)
+        assert [last.low, last.high] == pytest.approx([0.2516, 0.7484], abs=1e-4)
+        nearer = found.nearer[kind]
+        assert nearer is not None
+        assert nearer.value == pytest.approx((0.3 + 0.2 + 0.45) / 3), "the distance to one half, not the difference"
+    said = run_main("pool", *map(str, runs))
+    assert "0.500 [+0.252, +0.748]" in said
+    assert (runs[0] / "pools.png").read_bytes().startswith(b"\x89PNG")
+    assert run_main("pool", *map(str, runs), "--json", code=2).endswith("--json: it takes one run.\n")
+
+
+def test_runs_of_other_windows_are_one_sentence(tmp_path: Path, pool_run: Path) -> None:
+    other = moving(tmp_path / "other", {2: (0.0, 0.2)})
+    with pytest.raises(UserError, match="windows; give runs of one length"):
+        movement([read_pool(pool_run), read_pool(other)])

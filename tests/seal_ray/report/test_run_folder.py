@@ -1,7 +1,5 @@
 """The run folder: what is written is read back, and a kill at any byte costs one line at most."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

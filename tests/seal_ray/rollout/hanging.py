@@ -1,7 +1,5 @@
 """Env runners whose environment does not come back from some completions, in one way or another."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Rounds without engines: a solver that succeeds with a given probability, so that plans and draws can be followed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +13,8 @@ from seal_ray.algorithm.config import SealConfig
 from seal_ray.config.resolve import RunSpec
 from seal_ray.grpo.advantages import grpo
 from seal_ray.grpo.rewards import success
-from seal_ray.rollout.planner import Planner
+from seal_ray.rollout.planner import Planner, play_waves
 from seal_ray.rollout.types import Arm, Group, GroupPlan, Member, arms_of
-from seal_ray.rollout.waves import play_waves
 from seal_ray.training.rows import GroupScorer
 from tests.seal_ray.grpo.diagnoses import diagnosed
 
@@ -82,22 +79,13 @@ class Solver:
 
     def _dialogue(self, plan: GroupPlan, seed: int) -> Trajectory:
         succeeds = random.Random(seed).random() < self.skill(plan.task)
+        sample: dict[str, Any] = {"token_ids_T": (1, 2), "mask_T": (False, True), "sampled_logprobs_T": (0.0, -1.0)}
+        played = {"interface": "plain", "protocol": "seal", "policy": "base", "sampled": (), "end": End.FINISHED}
         return Trajectory(
-            seed=seed,
-            token_ids_T=(1, 2),
-            mask_T=(False, True),
-            sampled_logprobs_T=(0.0, -1.0),
-            versions_T=(-1, 0),
-            task=plan.task,
-            category=plan.category,
-            interface="plain",
-            protocol="seal",
-            policy="base",
-            sampled=(),
+            **{**sample, **played, "seed": seed, "versions_T": (-1, 0), "task": plan.task, "category": plan.category},
             reward=float(succeeds),
             diagnosis=diagnosed(Label.PASS if succeeds else Label.STATE_MISMATCH),
             trace=Trace(plan.task, ((),)),
-            end=End.FINISHED,
         )
 
 

@@ -1,7 +1,5 @@
 """Deliveries run beside what follows, requests wait for them, and what goes wrong is raised."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

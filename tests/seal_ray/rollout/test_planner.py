@@ -1,6 +1,4 @@
-"""What a round plays: shares of arms, pairs, tasks that all arms of a window have in common, and resuming."""
-
-from __future__ import annotations
+"""What a round plays: shares of arms, pairs, common tasks, dynamic sampling in waves, and resuming."""
 
 import json
 from collections import Counter, defaultdict
@@ -15,12 +13,16 @@ from hypothesis import strategies as st
 from envs.dialogue import Protocol
 from envs.interface import Interface
 from envs.sources import find_task
+from policies.rollouts import Fault
+from policies.trajectory import Trajectory, derive_seed
 from seal_ray.config.resolve import ArmSpec, RunSpec
-from seal_ray.config.schema import EnvironmentSection
-from seal_ray.rollout.planner import Planner, alternating, equal_counts, plain_share_at
+from seal_ray.config.schema import EnvironmentSection, ReweightingSection, TrainingSection
+from seal_ray.grpo.reweighting import Reweighter
+from seal_ray.rollout.planner import Planner, alternating, equal_counts, plain_share_at, play_waves
 from seal_ray.rollout.tasks import TaskStream
-from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, GroupPlan, arms_of
-from tests.seal_ray.rollout.rounds import ARMS, Allocator, Solver, plans_of, play_round, sparse_spec
+from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group, GroupPlan, Member, arms_of
+from seal_ray.training.rows import RoundRows, make_rows
+from tests.seal_ray.rollout.rounds import ARMS, SCORE, Allocator, Solver, plans_of, play_round, sparse_spec
 
 FIVE = arms_of(Interface(guidelines=(text,)) for text in ("Ask.", "Abstain.", "Check.", "Order."))
 
@@ -84,12 +86,18 @@ def test_groups_are_played_by_the_rules_that_the_environment_names(protocol: Pro
     assert {plan.protocol for plan in plans} == {protocol}
 
 
-def test_the_plain_share_fades_from_the_middle_to_the_end() -> None:
-    shares = [plain_share_at(at, 11, ArmSpec(plain_share=0.2, plain_share_end=1.0)) for at in range(11)]
-    assert shares[:6] == [0.2] * 6
-    assert shares[-1] == 1.0
-    assert shares == sorted(shares)
-    assert {plain_share_at(at, 11, ArmSpec(plain_share=0.2)) for at in range(11)} == {0.2}
+@pytest.mark.parametrize(
+    ("rounds", "end", "shares"),
+    [
+        (9, 1.0, [*[0.2] * 5, *(0.2 + 0.8 * after / 3.5 for after in (0.5, 1.5, 2.5, 3.5))]),
+        (3, 1.0, [0.2, 0.2, 1.0]),
+        (1, 1.0, [0.2]),
+        (9, None, [0.2] * 9),
+    ],
+)
+def test_the_plain_share_fades_from_the_middle_to_the_end(rounds: int, end: float | None, shares: list[float]) -> None:
+    arms = ArmSpec(plain_share=0.2, plain_share_end=end)
+    assert [plain_share_at(at, rounds, arms) for at in range(rounds)] == pytest.approx(shares)
 
 
 def test_in_pairs_half_of_each_group_under_an_arm_is_plain() -> None:
@@ -255,3 +263,106 @@ def test_equal_counts_make_up_for_what_arms_have_so_far(slots: int, so_far: list
     more = [had for had, count in zip(so_far, counts, strict=True) if count == max(counts)]
     less = [had for had, count in zip(so_far, counts, strict=True) if count < max(counts)]
     assert not less or max(more) <= min(less)
+
+
+SOMETIMES = Solver(lambda _: 0.1)
+"""About a quarter of its groups of three teach."""
+
+
+def rows_of(groups: Sequence[Group]) -> RoundRows:
+    reweighter = Reweighter(ReweightingSection(mode="none"))
+    return make_rows(groups, score=SCORE, training=TrainingSection(view="shown"), reweighter=reweighter)
+
+
+def test_without_dynamic_sampling_nothing_is_replaced() -> None:
+    spec = sparse_spec()
+    planner = Planner(spec)
+    rounds = [play_round(spec, planner, number, SOMETIMES) for number in range(3)]
+    assert [[len(wave) for wave in waves] for waves in rounds] == [[8]] * 3
+    assert any(SCORE.is_equal(group) for waves in rounds for group in waves[0])
+
+
+def test_a_wave_replaces_what_the_one_before_it_lacked() -> None:
+    spec = sparse_spec(dynamic_sampling=True)
+    planner, stream = Planner(spec), TaskStream(EnvironmentSection(), 3)
+    often, first = Solver(lambda _: 0.25), 0
+    for number in range(4):
+        waves = play_round(spec, planner, number, often)
+        plans = plans_of(waves)
+        assert len(waves) > 1
+        # Numbers, tasks and seeds are those of a plan that had all groups from the start.
+        assert [plan.number for plan in plans] == list(range(first, first + len(plans)))
+        assert [plan.task for plan in plans] == [stream.task_id(plan.number) for plan in plans]
+        for plan in plans:
+            assert plan.seeds == tuple(derive_seed(3, "rollout", plan.number, member) for member in range(3))
+        # Each has the arm of the one that it replaces, in order.
+        for before, after in pairwise(waves):
+            assert [group.plan.arm for group in after] == [group.plan.arm for group in before if SCORE.is_equal(group)]
+        rows = rows_of([group for wave in waves for group in wave])
+        assert rows.metrics["solver/groups_kept"] == 8
+        assert rows.metrics["solver/groups_dropped_equal"] == len(plans) - 8
+        teaching = [group.plan.arm for wave in waves for group in wave if not SCORE.is_equal(group)]
+        assert Counter(teaching) == Counter(group.plan.arm for group in waves[0])
+        assert Counter(teaching) == dict(zip(ARMS, (2, 3, 3), strict=True))
+        first += len(plans)
+
+
+@pytest.mark.parametrize("skill", [0.0, 0.1, 1.0])
+def test_no_more_than_three_times_the_groups_are_played(skill: float) -> None:
+    for seed in range(3):
+        spec = sparse_spec(dynamic_sampling=True, seed=seed)
+        groups = [group for wave in play_round(spec, Planner(spec), 0, Solver(lambda _: skill)) for group in wave]
+        kept = rows_of(groups).metrics["solver/groups_kept"]
+        assert len(groups) <= 24
+        assert kept == 8 or len(groups) == 24
+        assert skill == 0.1 or kept == 0
+
+
+def test_if_there_is_room_for_fewer_the_first_are_replaced() -> None:
+    plans = Planner(sparse_spec()).plan(ARMS, 0, Allocator())
+    replaced: list[list[int]] = []
+
+    def replace(equal: Sequence[GroupPlan]) -> list[GroupPlan]:
+        replaced.append([plan.number for plan in equal])
+        return list(equal)
+
+    play_waves(plans, play=Solver(lambda _: 1.0).play, is_equal=SCORE.is_equal, replace=replace, max_groups=11)
+    assert replaced == [[0, 1, 2]]
+
+
+def test_groups_are_equal_by_the_reward_of_the_run() -> None:
+    def by_seed(trajectory: Trajectory) -> float:
+        return float(trajectory.seed % 1000)
+
+    groups = Solver(lambda _: 0.0).play(Planner(sparse_spec()).plan(ARMS, 0, Allocator()))
+    assert sum(map(SCORE.is_equal, groups)) == 8
+    scored = [group.scored(by_seed) for group in groups]
+    assert sum(map(SCORE.is_equal, scored)) == rows_of(scored).metrics["solver/groups_dropped_equal"] == 0
+
+
+def test_groups_that_faults_made_too_short_are_not_replaced() -> None:
+    spec = sparse_spec(dynamic_sampling=True)
+    planner = Planner(spec)
+
+    def broken(plans: Sequence[GroupPlan]) -> list[Group]:
+        return [
+            Group(plan, tuple(Member(arm, Fault(plan.task, 0, "EnvironmentFault", "broken")) for arm in plan.arms))
+            for plan in plans
+        ]
+
+    plans = planner.plan(ARMS, 0, Allocator())
+    (wave,) = play_waves(plans, play=broken, is_equal=SCORE.is_equal, replace=planner.replace, max_groups=24)
+    assert rows_of(wave).metrics["solver/groups_dropped_short"] == 8
+
+
+def test_the_same_rewards_give_the_same_plans_and_other_rewards_others() -> None:
+    spec = sparse_spec(dynamic_sampling=True, environment={"tasks": 12})
+
+    def played(solver: Solver) -> list[list[GroupPlan]]:
+        planner = Planner(spec)
+        return [plans_of(play_round(spec, planner, number, solver)) for number in range(3)]
+
+    often = Solver(lambda _: 0.5)
+    assert played(often) == played(often)
+    assert played(often)[0][:8] == played(SOMETIMES)[0][:8]
+    assert played(often)[1] != played(SOMETIMES)[1]

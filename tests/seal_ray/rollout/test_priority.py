@@ -1,11 +1,10 @@
 """The front end of an engine and env runners have a lower priority than what computes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,41 +43,33 @@ def test_all_threads_have_the_lowest_priority_and_those_that_start_later() -> No
         print(*found())
         end.set()
     """
-    said = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    said = subprocess.check_output([sys.executable, "-c", textwrap.dedent(program)], text=True)
     before = niceness(0)
-    assert said == [f"{before} {before}", " ".join([str(LOWEST)] * 3)]
+    assert said.splitlines() == [f"{before} {before}", " ".join([str(LOWEST)] * 3)]
 
 
 class _Noting(ScriptedEngine):
     """Notes the priority that it was started with, which an engine's core has too."""
 
-    def __init__(self) -> None:
+    def __init__(self, cores: list[int]) -> None:
         super().__init__(lambda request: (0,))
-        self.began = niceness(0)
+        self.began, self.cores = niceness(0), cores
 
-
-class _WithCore(_Noting):
     def processes(self) -> list[int]:
-        return [1]
+        return self.cores
 
 
-async def _alone(spec: EngineSpec) -> Engine:
-    return _Noting()
+async def _started(cores: list[int], _: EngineSpec) -> Engine:
+    return _Noting(cores)
 
 
-async def _with_core(spec: EngineSpec) -> Engine:
-    return _WithCore()
-
-
-@pytest.mark.parametrize(("factory", "lowered"), [(_alone, False), (_with_core, True)])
-def test_a_front_end_lowered_where_its_engine_computes_in_another_process(factory: Any, lowered: bool) -> None:
-    actor: Any = ray.remote(EngineActor).remote(
-        EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=factory)
-    )
+@pytest.mark.parametrize("lowered", [False, True])
+def test_a_front_end_lowered_where_its_engine_computes_in_another_process(lowered: bool) -> None:
+    factory = partial(_started, [1] * lowered)
+    spec = EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=factory)
+    actor: Any = ray.remote(EngineActor).remote(spec)
     ray.get(actor.versions.remote())
-    began, now = ray.get(actor.__ray_call__.remote(lambda self: (self._engine.began, niceness(0))))
+    began, now = ray.get(actor.__ray_call__.remote(lambda self: (self.engine.began, niceness(0))))
     assert began == niceness(0), "a cluster of a run's own gives workers the usual priority"
     assert now == (LOWEST if lowered else began)
     ray.kill(actor)

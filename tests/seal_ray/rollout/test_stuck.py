@@ -1,7 +1,5 @@
 """Dialogues that do not come back: they are lost one by one, and all the others come out as if nothing had happened."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
@@ -105,10 +103,8 @@ def test_a_process_that_cannot_even_look_at_the_clock_ends_itself() -> None:
                 sum(range(10**13))  # one instruction, which lets no other thread run
         run_with_watchdog(work, watch, limit=1.0, replaceable=True)
     """
-    started = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=120, check=False
-    )
+    started, command = time.monotonic(), [sys.executable, "-c", textwrap.dedent(script)]
+    ended = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert ended.returncode == 1
     assert b"Timeout" in ended.stderr
     assert time.monotonic() - started < 60

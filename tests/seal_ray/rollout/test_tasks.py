@@ -1,7 +1,5 @@
 """The training tasks of a run by their numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -3,8 +3,6 @@
 `tests/conftest.py` sends the files that use it to the same process.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,12 +1,9 @@
 """`seal-ray serve` in a process of its own, for tests that talk to it as its clients do."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +15,7 @@ from typing import Any
 import httpx
 from openai import OpenAI
 
-from tests.processes import free_port, title, tree
+from tests.processes import PROGRAM, free_port, title, tree
 from tests.watched import SECRETS
 
 KEY = SECRETS["SEAL_RAY_API_KEY"]
@@ -59,11 +56,11 @@ class Running:
 def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
     """The server of a command line, from when it is ready to its end; its log is in `folder`."""
     port, log = free_port(), folder / "serve.log"
-    program = [sys.executable, "-c", "from seal_ray.cli import main; main()", *arguments]
+
     temporary = Path(tempfile.mkdtemp(prefix="t"))  # a short name, as the paths of sockets must be
     with log.open("w") as file:
         process = subprocess.Popen(
-            [*program, "--port", str(port)],
+            [*PROGRAM, *arguments, "--port", str(port)],
             text=True,
             stdout=file,
             stderr=subprocess.STDOUT,

@@ -1,7 +1,5 @@
 """The proxy's gate: who holds a place in it, and who does not."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import MutableMapping
@@ -10,6 +8,8 @@ from typing import Any
 import pytest
 
 from seal_ray.serving.admission import Admission, admit, digest_of, middlewares
+
+pytestmark = pytest.mark.anyio
 
 KEY = "sesame"
 
@@ -64,108 +64,93 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_only_so_many_are_inside_and_a_slow_sender_is_not() -> None:
-    async def play() -> None:
-        work = Work()
-        app = gate(work, 2)
-        slow = [Client() for _ in range(5)]
-        hanging = [asyncio.create_task(each.ask(app)) for each in slow]
-        for each in slow:
-            each.send(b"{", more=True)
-        quick = [Client() for _ in range(4)]
-        asked = [asyncio.create_task(each.ask(app)) for each in quick]
-        for number, each in enumerate(quick):
-            each.send(b"part ", more=True)
-            each.send(str(number).encode())
+async def test_only_so_many_are_inside_and_a_slow_sender_is_not() -> None:
+    work = Work()
+    app = gate(work, 2)
+    slow = [Client() for _ in range(5)]
+    hanging = [asyncio.create_task(each.ask(app)) for each in slow]
+    for each in slow:
+        each.send(b"{", more=True)
+    quick = [Client() for _ in range(4)]
+    asked = [asyncio.create_task(each.ask(app)) for each in quick]
+    for number, each in enumerate(quick):
+        each.send(b"part ", more=True)
+        each.send(str(number).encode())
+    await settle()
+    assert work.inside == 2
+    work.go_on.set()
+    assert await asyncio.gather(*asked) == [200] * 4
+    assert sorted(work.bodies) == [b"part 0", b"part 1", b"part 2", b"part 3"]
+    for task in hanging:
+        task.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+
+
+async def test_a_connection_that_was_answered_before_goes_first() -> None:
+    work = Work()
+    app = gate(work, 1)
+    work.go_on.set()
+    known = Client(port=1)
+    known.send(b"before")
+    assert await known.ask(app) == 200
+    work.go_on.clear()
+    flood = [Client(port=2 + number) for number in range(20)]
+    tasks = []
+    for number, each in enumerate([*flood[:10], known, *flood[10:]]):
+        each.send(str(number).encode())
+        tasks.append(asyncio.create_task(each.ask(app)))
         await settle()
-        assert work.inside == 2
-        work.go_on.set()
-        assert await asyncio.gather(*asked) == [200] * 4
-        assert sorted(work.bodies) == [b"part 0", b"part 1", b"part 2", b"part 3"]
-        for task in hanging:
-            task.cancel()
-        await asyncio.gather(*hanging, return_exceptions=True)
-
-    asyncio.run(play())
+    work.go_on.set()
+    await asyncio.gather(*tasks)
+    assert work.bodies[:3] == [b"before", b"0", b"10"]
 
 
-def test_a_connection_that_was_answered_before_goes_first() -> None:
-    async def play() -> None:
-        work = Work()
-        app = gate(work, 1)
-        work.go_on.set()
-        known = Client(port=1)
-        known.send(b"before")
-        assert await known.ask(app) == 200
-        work.go_on.clear()
-        flood = [Client(port=2 + number) for number in range(20)]
-        tasks = []
-        for number, each in enumerate([*flood[:10], known, *flood[10:]]):
-            each.send(str(number).encode())
-            tasks.append(asyncio.create_task(each.ask(app)))
-            await settle()
-        work.go_on.set()
-        await asyncio.gather(*tasks)
-        assert work.bodies[:3] == [b"before", b"0", b"10"]
-
-    asyncio.run(play())
+async def test_one_without_the_key_goes_on_unread_and_takes_no_place() -> None:
+    work = Work()
+    app = gate(work, 1)
+    strangers = [Client(key="sesam") for _ in range(3)]
+    tasks = [asyncio.create_task(each.ask(app)) for each in strangers]
+    known = Client()
+    known.send(b"{}")
+    asked = asyncio.create_task(known.ask(app))
+    await settle()
+    assert work.inside == 4, "three that the application behind turns away, and one that has its place"
+    assert all(each.sent.empty() for each in strangers)
+    for each in strangers:
+        each.send(b"")
+    work.go_on.set()
+    assert await asked == 200
+    await asyncio.gather(*tasks)
 
 
-def test_one_without_the_key_goes_on_unread_and_takes_no_place() -> None:
-    async def play() -> None:
-        work = Work()
-        app = gate(work, 1)
-        strangers = [Client(key="sesam") for _ in range(3)]
-        tasks = [asyncio.create_task(each.ask(app)) for each in strangers]
-        known = Client()
-        known.send(b"{}")
-        asked = asyncio.create_task(known.ask(app))
-        await settle()
-        assert work.inside == 4, "three that the application behind turns away, and one that has its place"
-        assert all(each.sent.empty() for each in strangers)
-        for each in strangers:
-            each.send(b"")
-        work.go_on.set()
-        assert await asked == 200
-        await asyncio.gather(*tasks)
-
-    asyncio.run(play())
+async def test_one_that_is_too_large_is_turned_away_here() -> None:
+    work = Work()
+    announced, silent = Client(length=65), Client()
+    silent.send(b"x" * 65)
+    assert [await each.ask(gate(work, 1)) for each in (announced, silent)] == [413, 413]
+    assert not work.bodies
 
 
-def test_one_that_is_too_large_is_turned_away_here() -> None:
-    async def play() -> None:
-        work = Work()
-        announced, silent = Client(length=65), Client()
-        silent.send(b"x" * 65)
-        assert [await each.ask(gate(work, 1)) for each in (announced, silent)] == [413, 413]
-        assert not work.bodies
-
-    asyncio.run(play())
-
-
-def test_large_bodies_that_never_end_do_not_keep_small_ones_out() -> None:
-    async def play() -> None:
-        work = Work()
-        work.go_on.set()
-        most = 8 << 20
-        app = Admission(work, places=2, body_bytes=most, digest=digest_of(KEY))
-        part = b" " * (most - 1)
-        hanging = []
-        for _ in range(33):
-            client = Client()
-            client.send(part, more=True)
-            hanging.append(asyncio.create_task(client.ask(app)))
-        await settle()
-        small, large = Client(length=65_536), Client()
-        small.send(b" " * 65_536)
-        large.send(part)
-        assert await small.ask(app) == 200
-        assert await large.ask(app) == 503
-        for task in hanging:
-            task.cancel()
-        await asyncio.gather(*hanging, return_exceptions=True)
-
-    asyncio.run(play())
+async def test_large_bodies_that_never_end_do_not_keep_small_ones_out() -> None:
+    work = Work()
+    work.go_on.set()
+    most = 8 << 20
+    app = Admission(work, places=2, body_bytes=most, digest=digest_of(KEY))
+    part = b" " * (most - 1)
+    hanging = []
+    for _ in range(33):
+        client = Client()
+        client.send(part, more=True)
+        hanging.append(asyncio.create_task(client.ask(app)))
+    await settle()
+    small, large = Client(length=65_536), Client()
+    small.send(b" " * 65_536)
+    large.send(part)
+    assert await small.ask(app) == 200
+    assert await large.ask(app) == 503
+    for task in hanging:
+        task.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
 
 
 def test_the_environment_tells_the_proxies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """How `seal-ray serve` ends on a cluster that it has joined, where others serve too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A server under attack: whatever is sent to it, a client beside it is answered, and its memory comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

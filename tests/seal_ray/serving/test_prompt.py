@@ -1,11 +1,11 @@
 """The prompts of served chats: token by token those that a solver would have been given."""
 
-from __future__ import annotations
-
+import asyncio
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ from policies import tiny
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
 from seal_ray.serving.prompt import AnswerMemory, Prefix, ServedFormat, TooLong, is_small
+from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
+from seal_ray.serving.server import Server, remember_answers
 from tests.policies.chat_models import FAMILIES, chat_tokenizer, family_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -247,3 +249,81 @@ def test_half_surrogate_pairs_are_tokenised_as_their_replacement() -> None:
     assert form.prompt([half], [{**TOOL, "description": "\udc00"}]) == form.prompt(
         [whole], [{**TOOL, "description": "\ufffd"}]
     )
+
+
+class Asked:
+    """A server's engine, in the place of vLLM's: what it is asked for, and how its reading of a prompt ends."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.may_end = asyncio.Event()
+        self.engine = SimpleNamespace(_oai_models=SimpleNamespace(lora_requests={}), _engine_client=self)
+        self._reading = ReadingQueue(SHORT_PROMPT + 1)
+
+    async def generate(self, prompt: Any, *_: Any, **__: Any) -> AsyncGenerator[None, None]:
+        self.events.append("reads")
+        try:
+            await self.may_end.wait()
+            yield None
+            self.events.append("has read")
+        except asyncio.CancelledError:
+            self.events.append("gives up")
+            raise
+
+    async def ask(self) -> AsyncGenerator[str, None]:
+        async def said() -> AsyncGenerator[str, None]:
+            yield "Hello."
+
+        self.events.append("answers")
+        return said()
+
+    def answers(self, length: int) -> AsyncGenerator[Any, None]:
+        read_first: Any = Server.read_first
+        answers: AsyncGenerator[Any, None] = read_first(self, [[1] * length], SimpleNamespace(model="m"), self.ask)
+        return answers
+
+
+async def _first(answers: AsyncGenerator[Any, None]) -> Any:
+    return await anext(answers)
+
+
+@pytest.mark.anyio
+async def test_an_answer_begins_when_its_prompt_is_read() -> None:
+    asked = Asked()
+    first = asyncio.create_task(_first(asked.answers(SHORT_PROMPT + 1)))
+    await asyncio.sleep(0.1)
+    assert asked.events == ["reads"]
+    asked.may_end.set()
+    assert await first == "Hello."
+    assert asked.events == ["reads", "has read", "answers"]
+    short = Asked()
+    assert await _first(short.answers(SHORT_PROMPT)) == "Hello."
+    assert short.events == ["answers"]
+
+
+@pytest.mark.anyio
+async def test_a_client_that_goes_while_its_prompt_is_read_is_not_answered() -> None:
+    asked = Asked()
+    first = asyncio.create_task(_first(asked.answers(SHORT_PROMPT + 1)))
+    await asyncio.sleep(0.1)
+    first.cancel()
+    await asyncio.wait([first])
+    assert asked.events == ["reads", "gives up"]
+    asked.may_end.set()
+    async with asyncio.timeout(5):
+        assert await _first(asked.answers(SHORT_PROMPT + 1)) == "Hello.", "its place is free again"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("stop", "kept"), [("null", ["Done."]), ("151645", ["Done."]), ('"\\nUser:"', [])])
+async def test_an_answer_that_a_text_cut_is_not_remembered(stop: str, kept: list[str]) -> None:
+    async def said() -> AsyncGenerator[list[str], None]:
+        yield ['data: {"choices": [{"index": 0, "delta": {"content": "Do"}, "token_ids": [1]}]}\n\n']
+        last = f'"finish_reason": "stop", "stop_reason": {stop}, "token_ids": [2, 3]'
+        yield [f'data: {{"choices": [{{"index": 0, "delta": {{"content": "ne."}}, {last}}}]}}\n\n', "data: [DONE]\n\n"]
+
+    found: list[str] = []
+
+    heard = remember_answers(said(), lambda answer: found.append(answer.content), show_tokens=False)
+    assert "token_ids" not in str([part async for part in heard])
+    assert found == kept

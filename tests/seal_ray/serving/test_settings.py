@@ -1,7 +1,5 @@
 """What is served, and who may ask: mistakes are one sentence, and nothing is started."""
 
-from __future__ import annotations
-
 import json
 import socket
 import warnings

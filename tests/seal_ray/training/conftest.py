@@ -1,7 +1,5 @@
 """The model that tests of learners learn on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

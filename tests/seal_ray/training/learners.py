@@ -1,7 +1,5 @@
 """Groups of learners for a tiny random model, rows for them, and the same learning written plainly."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -80,15 +78,9 @@ class PlainLearner:
         self.frozen = load(model).double()
         self.model: nn.Module = load(model)
         if self.solver.lora_rank:
-            self.model = get_peft_model(
-                self.model,
-                LoraConfig(
-                    r=self.solver.lora_rank,
-                    lora_alpha=self.solver.lora_alpha,
-                    target_modules=list(LORA_TARGETS),
-                    lora_dropout=0.0,
-                ),
-            )
+            rank, alpha = self.solver.lora_rank, self.solver.lora_alpha
+            lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(LORA_TARGETS), lora_dropout=0.0)
+            self.model = get_peft_model(self.model, lora)
         self.model.double()
         self.learning = {PREFIX + name: p for name, p in self.model.named_parameters() if p.requires_grad}
         assert self.learning.keys() == weights.keys()
@@ -219,6 +211,12 @@ def state_of(group: SealLearnerGroup) -> dict[str, Tensor]:
     found = flat(group.get_state(WHOLE)["learner"])
     assert found
     return found
+
+
+def assert_equal(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """To the last bit."""
+    assert found.keys() == expected.keys()
+    assert [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)] == []
 
 
 def moments_of(group: SealLearnerGroup, key: str) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """What must not change what is learnt does not; what crosses to the engines has their names; checked on one learner."""
 
-from __future__ import annotations
-
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from envs.errors import SealError
@@ -25,6 +24,7 @@ from seal_ray.training.weights import full_weights, lora_adapter
 from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
 from tests.seal_ray.training.learners import (
     PlainLearner,
+    assert_equal,
     build_group,
     distance,
     disturb,
@@ -191,16 +191,9 @@ def test_the_adapter_is_peft_s(model: Path) -> None:
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     wrapped = get_peft_model(load(model), LoraConfig(r=4, lora_alpha=8, target_modules=targets))
     expected = get_peft_model_state_dict(wrapped)
-    assert {name: tensor.shape for name, tensor in adapter.tensors.items()} == {
-        name: tensor.shape for name, tensor in expected.items()
-    }
-    assert adapter.config["r"] == 4
-    assert adapter.config["lora_alpha"] == 8
-
-
-def assert_equal(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
-    assert [name for name, tensor in expected.items() if not torch.equal(found[name], tensor)] == []
+    found, wanted = ({name: each.shape for name, each in state.items()} for state in (adapter.tensors, expected))
+    assert found == wanted
+    assert (adapter.config["r"], adapter.config["lora_alpha"]) == (4, 8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -219,3 +212,28 @@ def test_an_exported_model_is_what_was_learnt(kind: str, model: Path, tmp_path: 
         before = load(model)(tokens).logits
     assert torch.allclose(found, wanted, atol=1e-4)
     assert not torch.allclose(found, before, atol=1e-2)
+
+
+_PROGRAM = """
+import sys, psutil, torch
+from seal_ray.training.heap import release_memory
+torch.zeros(24 << 20, dtype=torch.uint8)  # freed: glibc takes smaller blocks from its heap from here on
+blocks = [torch.ones(4 << 20, dtype=torch.uint8) for _ in range(64)]
+full = psutil.Process().memory_info().rss
+del blocks[:-1]
+if sys.argv[1] == "given back":
+    release_memory()
+print((full - psutil.Process().memory_info().rss) >> 20)
+"""
+
+
+def _given_back(how: str) -> int:
+    """MiB of 252 freed, below one block that stays."""
+    done = subprocess.run([sys.executable, "-c", _PROGRAM, how], capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[-1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's call")
+def test_memory_is_given_back_under_a_block_that_stays() -> None:
+    assert _given_back("given back") > 240
+    assert _given_back("as it is") < 20, "glibc gives them back by itself: this is not needed"

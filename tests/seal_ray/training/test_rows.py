@@ -1,7 +1,5 @@
 """From played groups to rows: pairs, plain views, weights, minibatches; and what a round's rollouts count."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +9,6 @@ import pytest
 from envs.diagnosis import Label
 from policies.plain_view import NoView, PlainView
 from policies.rollouts import Fault
-from policies.trajectory import Trajectory
 from seal_ray.config.schema import ReweightingSection, TrainingSection
 from seal_ray.grpo.advantages import dr_grpo
 from seal_ray.grpo.rewards import success
@@ -44,14 +41,7 @@ def played(plan: GroupPlan, outcomes: Sequence[Played]) -> Group:
         skill = outcome if isinstance(outcome, float) else 1.0
         (group,) = Solver(lambda _, skill=skill: skill).play([replace(plan, seeds=(seed,), plain_members=0)])  # type: ignore[misc]
         # The view has another token to read, and the same one sampled.
-        view = PlainView(
-            seed=seed,
-            token_ids_T=(7, 2),
-            mask_T=(False, True),
-            sampled_logprobs_T=(0.0, -1.0),
-            versions_T=(-1, 0),
-            sampled=(),
-        )
+        view = PlainView(seed, (7, 2), (False, True), (0.0, -1.0), (-1, 0), sampled=())
         shown = outcome if isinstance(outcome, NoView) else view
         members.append(Member(arm, group.trajectories[0], None if arm.plain else shown))
     return Group(plan, tuple(members)).scored(success)
@@ -63,16 +53,15 @@ def rows_of(
     *,
     score: GroupScorer = SCORE,
     reweighting: ReweightingSection | None = None,
-    compare_arms: bool = True,
 ) -> RoundRows:
     reweighter = Reweighter(reweighting or ReweightingSection(mode="none"))
-    return make_rows(groups, score=score, training=training, reweighter=reweighter, compare_arms=compare_arms)
+    return make_rows(groups, score=score, training=training, reweighter=reweighter)
 
 
-def flat(rows: RoundRows) -> list[tuple[float, str | None, str | None]]:
-    """Advantage, arm, and the arm that was stripped, of each row."""
+def flat(rows: RoundRows) -> list[tuple[float, str | None]]:
+    """Advantage, and the arm that was stripped, of each row."""
     return [
-        (round(row.advantage, 4), row.arm, row.stripped_of)
+        (round(row.advantage, 4), row.stripped_of)
         for minibatch in rows.minibatches
         for group in minibatch.groups
         for row in group
@@ -83,22 +72,21 @@ def test_a_pair_is_one_pool_whose_guided_successes_are_learnt_from_on_their_plai
     # Plain: a success and a failure; guided: a success, and a failure that gives no row.
     group = played(pair(), [1.0, 0.0, 1.0, 0.0])
     rows = rows_of([group])
-    assert flat(rows) == [(1.0, PLAIN, None), (-1.0, PLAIN, None), (1.0, GUIDED, GUIDED)]
+    assert flat(rows) == [(1.0, None), (-1.0, None), (1.0, GUIDED)]
     assert (rows.metrics["solver/hint_stripped_rows"], rows.metrics["solver/groups_kept"]) == (1, 1)
     (view,) = [row for row in rows.minibatches[0].groups[0] if row.stripped_of]
     assert view.token_ids_T.tolist() == [7, 2]
     shown = rows_of([group], TrainingSection(view="shown"))
-    assert flat(shown) == [(1.0, PLAIN, None), (-1.0, PLAIN, None), (1.0, GUIDED, None), (-1.0, GUIDED, None)]
-    assert {arm for _, arm, _ in flat(rows_of([group], compare_arms=False))} == {None}
+    assert flat(shown) == [(1.0, None), (-1.0, None), (1.0, None), (-1.0, None)]
 
 
 def test_plain_failures_and_guided_successes_teach_together() -> None:
     group = played(pair(), [0.0, 0.0, 1.0, 1.0])
-    assert flat(rows_of([group])) == [(-1.0, PLAIN, None)] * 2 + [(1.0, GUIDED, GUIDED)] * 2
+    assert flat(rows_of([group])) == [(-1.0, None)] * 2 + [(1.0, GUIDED)] * 2
     by_mean = rows_of([group], score=GroupScorer(dr_grpo, 0.5))
-    assert flat(by_mean) == [(-0.5, PLAIN, None)] * 2 + [(0.5, GUIDED, GUIDED)] * 2
+    assert flat(by_mean) == [(-0.5, None)] * 2 + [(0.5, GUIDED)] * 2
     # The other way round there is nothing to learn from guidance.
-    assert flat(rows_of([played(pair(), [1.0, 1.0, 0.0, 0.0])])) == [(1.0, PLAIN, None)] * 2
+    assert flat(rows_of([played(pair(), [1.0, 1.0, 0.0, 0.0])])) == [(1.0, None)] * 2
 
 
 def test_successes_without_a_view_give_no_row_and_are_counted() -> None:
@@ -177,23 +165,6 @@ def test_rollouts_are_counted_by_labels_tokens_and_reward() -> None:
     for label in Label:
         assert metrics[f"diagnosis/share/{label}"] == pytest.approx(turns[label] / turns.total())
     assert metrics["diagnosis/share/state_mismatch"] == pytest.approx(4 / 6)
-
-
-def test_a_reward_is_computed_once_for_each_rollout() -> None:
-    """Comparing, planning, learning and counting read what the group keeps."""
-    calls: Counter[int] = Counter()
-
-    def counting(trajectory: Trajectory) -> float:
-        calls[trajectory.seed] += 1
-        return trajectory.reward
-
-    plans = [pair(), replace(pair(1), seeds=(91, 92, 93, 94))]
-    groups = [played(plan, [1.0, None, 0.0, 1.0]).scored(counting) for plan in plans]
-    SCORE.is_equal(groups[0])
-    rows_of(groups)
-    rollout_metrics(groups, ["base"])
-    seeds = [seed for plan in plans for place, seed in enumerate(plan.seeds) if place != 1]
-    assert calls == Counter(seeds)
 
 
 def test_minibatches_are_as_few_and_as_even_as_can_be() -> None:

@@ -3,8 +3,6 @@
 Takes `start`, `resume` or `fail`, and the comparison's folder.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

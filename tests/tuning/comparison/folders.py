@@ -1,7 +1,6 @@
 """Folders of comparisons made by hand, with no training behind them."""
 
-from __future__ import annotations
-
+import csv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from envs.task import Category
 from seal_ray.metrics import mean
 from seal_ray.report.files import RunFolder
 from tuning.comparison.collect import ComparisonManifest, trial_folder
+from tuning.comparison.report import REPORT, TABLE
 
 ROUNDS = 8
 ROLLOUTS = 16
@@ -20,11 +20,7 @@ ROLLOUTS = 16
 Solved = Callable[[int], Mapping[str, Mapping[str, int | None]]]
 """Round → category → task → what came of it."""
 CUES = Interface(schema_cues=(SchemaCue(CueKind.REQUIRED),))
-GUIDED = Interface(
-    schema_cues=CUES.schema_cues,
-    recovery=RecoveryLevel.CLASS,
-    guidelines=("Call nothing when a needed value is missing.",),
-)
+GUIDED = Interface(CUES.schema_cues, RecoveryLevel.CLASS, ("Call nothing when a needed value is missing.",))
 
 
 def make_comparison(
@@ -119,3 +115,20 @@ def drawn(levels: Mapping[str, float], seed: int, *, tasks: int = 40) -> Solved:
         }
 
     return solved
+
+
+def table_rows(out: Path) -> list[dict[str, str]]:
+    """The rows of a comparison's table."""
+    with (out / TABLE).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def picked(rows: list[dict[str, str]], **wanted: str) -> dict[str, str]:
+    """The one row with these values."""
+    (row,) = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+    return row
+
+
+def report_of(out: Path) -> str:
+    """The text of a comparison's report."""
+    return (out / REPORT).read_text("utf-8")

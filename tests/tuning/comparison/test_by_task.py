@@ -1,18 +1,26 @@
 """Intervals of differences that take in the choice of tasks, what is said where they cannot, and regressions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from seal_ray.report.files import RunFolder
-from tests.tuning.comparison.folders import constant, drawn, make_comparison, play
+from tests.tuning.comparison.folders import constant, drawn, make_comparison, picked, play, report_of, table_rows
 from tuning.comparison.collect import collect, trial_folder
-from tuning.comparison.measures import AREA, FINAL, GAIN, HINT_OFF, by_task, in_category, value_of
-from tuning.comparison.report import REPORT, TABLE, write_results
-from tuning.comparison.results import ArmResult, regressions, results_of
+from tuning.comparison.measures import (
+    AREA,
+    FINAL,
+    GAIN,
+    HINT_OFF,
+    ArmResult,
+    by_task,
+    in_category,
+    regressions,
+    results_of,
+    value_of,
+)
+from tuning.comparison.report import write_results
 from tuning.statistics import crossed_estimate, holm, mean_estimate
 
 BASELINE = {"base": 0.5, "miss_func": 0.8}
@@ -73,18 +81,15 @@ def test_the_interval_is_over_seeds_and_tasks(played: Path) -> None:
 
 def test_the_report_tells_pairs_tasks_and_corrected_p_values(played: Path) -> None:
     write_results(played)
-    text = (played / REPORT).read_text("utf-8")
+    text = report_of(played)
     assert "points of final success over 4 pairs and 80 tasks; the interval" in text
     assert "after Holm's correction" in text
     assert "2 arms are compared with the baseline: Holm's correction" in text
     assert "seeds only" not in text.replace("**Seeds only**", "")
-    head, *lines = (played / TABLE).read_text("utf-8").splitlines()
-    rows = [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines]
-    (row,) = [each for each in rows if (each["arm"], each["seed"], each["measure"]) == ("rules", "all", "final")]
+    row = picked(table_rows(played), arm="rules", seed="all", measure="final")
     assert (row["pairs"], row["tasks"]) == ("4", "80")
     assert float(row["p_holm"]) >= float(row["p"])
-    (row,) = [each for each in rows if (each["arm"], each["seed"], each["measure"]) == ("rules", "all", "hint_off")]
-    assert row["tasks"] == "0"
+    assert picked(table_rows(played), arm="rules", seed="all", measure="hint_off")["tasks"] == "0"
 
 
 def test_the_gain_is_over_the_model_before_training_by_seed_and_task(played: Path) -> None:
@@ -102,17 +107,16 @@ def test_the_gain_is_over_the_model_before_training_by_seed_and_task(played: Pat
     assert expected.low is not None
     assert (found.mean, found.low) == pytest.approx((expected.mean, expected.low))
     assert found.given_seeds == pytest.approx(expected.given_seeds)
-    section = (played / REPORT).read_text("utf-8").partition("## What training did")[2].partition("##")[0]
+    section = report_of(played).partition("## What training did")[2].partition("##")[0]
     low, high = (f"{100 * each:+.1f}" for each in expected.given_seeds or ())
     assert f"| {100 * expected.mean:+.1f} [{low}, {high}] |" in section
-    head, *lines = (played / TABLE).read_text("utf-8").splitlines()
-    rows = [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines]
-    (row,) = [each for each in rows if (each["arm"], each["seed"], each["measure"]) == ("rules", "all", "gain")]
+    row = picked(table_rows(played), arm="rules", seed="all", measure="gain")
     assert float(row["given_seeds_low"]) == pytest.approx(float(low) / 100, abs=1e-3)
 
 
 def test_turns_have_a_section_where_evaluations_counted_them(played: Path) -> None:
-    assert "## Turns" not in (write_results(played).folder / REPORT).read_text("utf-8")
+    write_results(played)
+    assert "## Turns" not in report_of(played)
     for trial in collect(played).trials:
         metrics = RunFolder(trial.folder).metrics
         after = 0.2 + 0.1 * (trial.arm == "rules") + 0.01 * trial.seed
@@ -121,7 +125,7 @@ def test_turns_have_a_section_where_evaluations_counted_them(played: Path) -> No
             row["evaluation/turns_done"] = after if row["round"] else 0.125
         metrics.replace(rows)
     write_results(played)
-    section = (played / REPORT).read_text("utf-8").partition("## Turns")[2].partition("\n## ")[0]
+    section = report_of(played).partition("## Turns")[2].partition("\n## ")[0]
     expected = mean_estimate([0.3, 0.31, 0.32, 0.33])
     assert expected.low is not None
     assert expected.high is not None
@@ -139,7 +143,7 @@ def test_without_an_evaluation_before_training_there_is_no_gain(played: Path) ->
         rows[0] = {name: value for name, value in rows[0].items() if not name.startswith("evaluation/")}
         metrics.replace(rows)
     assert [each.estimate for each in results_of(write_results(played), GAIN)] == [None] * 3
-    assert "What training did" not in (played / REPORT).read_text("utf-8")
+    assert "What training did" not in report_of(played)
 
 
 def test_a_category_that_suffers_is_named(played: Path) -> None:
@@ -147,7 +151,7 @@ def test_a_category_that_suffers_is_named(played: Path) -> None:
     assert ("miss_func", "rules", "final/miss_func") in found
     assert not [each for each in found if each[0] == "base" or each[1] == "fixed"]
     write_results(played)
-    text = (played / REPORT).read_text("utf-8")
+    text = report_of(played)
     assert "**Regressions**, categories in which an arm is below vanilla" in text
     assert "* **rules**, miss_func: -" in text
     assert "nothing is corrected for their number" in text
@@ -162,7 +166,7 @@ def test_without_results_by_task_in_one_seed_the_interval_is_over_seeds_and_says
     assert found == mean_estimate([values[place] - values[place + 4] for place in range(4)])  # type: ignore[operator]
     assert other is not None
     assert other.tasks == 80
-    text = (played / REPORT).read_text("utf-8")
+    text = report_of(played)
     assert "**Without results by task:** rules-seed2; differences with these have intervals over seeds only." in text
     assert "over 4 pairs, seeds only; the interval" in text
     assert "] seeds only |" in text
@@ -198,9 +202,8 @@ def test_a_round_that_was_written_twice_counts_as_it_was_last(played: Path) -> N
     folder = RunFolder(trial_folder(played, "rules", 0))
     last = folder.evaluations.rows()[-1]
     turned = {task: 1 - int(value) for task, value in last["suites"]["plain"]["base"].items()}
-    folder.evaluations.append(
-        {"round": last["round"], "suites": {"plain": {**last["suites"]["plain"], "base": turned}}}
-    )
+    suites = {"plain": {**last["suites"]["plain"], "base": turned}}
+    folder.evaluations.append({"round": last["round"], "suites": suites})
     found = by_task(collect(played).arm_trials("rules")[0], FINAL)
     assert {task: value for task, value in found.items() if value != before[task]}.keys() == turned.keys()
 
@@ -214,9 +217,7 @@ def test_one_seed_has_no_interval_though_it_has_tasks(tmp_path: Path) -> None:
     assert found.difference.low is None
     assert found.difference.given_seeds is not None
     assert found.adjusted_p is None
-    assert "[n/a] points of final success over 1 pair; no interval from one pair" in (tmp_path / REPORT).read_text(
-        "utf-8"
-    )
+    assert "[n/a] points of final success over 1 pair; no interval from one pair" in report_of(tmp_path)
 
 
 def test_equal_outcomes_are_no_difference(tmp_path: Path) -> None:
@@ -229,6 +230,6 @@ def test_equal_outcomes_are_no_difference(tmp_path: Path) -> None:
     assert found.difference is not None
     assert (found.difference.low, found.difference.high, found.difference.p) == (0.0, 0.0, 1.0)
     assert list(regressions(comparison)) == []
-    text = (tmp_path / REPORT).read_text("utf-8")
+    text = report_of(tmp_path)
     assert "the interval contains 0: no evidence that either is better (p = 1, 1 after" in text
     assert "**Regressions:** in no category is an arm below vanilla" in text

@@ -1,8 +1,5 @@
 """Comparisons on Ray Tune: stopped, killed and gone on with as if undisturbed; failures are told."""
 
-from __future__ import annotations
-
-import csv
 import json
 import signal
 from pathlib import Path
@@ -13,9 +10,10 @@ import pytest
 from seal_ray.report.files import RunFolder
 from tests.processes import read_until
 from tests.tuning.comparison.driver import KNOWN, ROUNDS
+from tests.tuning.comparison.folders import report_of, table_rows
 from tests.tuning.processes import drive, ended, kill
 from tuning.comparison.collect import ComparisonManifest, collect
-from tuning.comparison.report import INTERFACES, REPORT, TABLE
+from tuning.comparison.report import INTERFACES, TABLE
 from tuning.record import State
 from tuning.running import check_resumable
 
@@ -43,8 +41,7 @@ def test_killed_it_goes_on_to_the_table_of_one_that_was_not(cluster: str, tmp_pa
     assert "twin-seed0: finished" in said
     assert "2 of 2 trials done, 0 s left" in said
 
-    with (out / TABLE).open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
+    table = table_rows(out)
     values = {each: [row["value"] for row in table if row["arm"] == each] for each in ("cues", "twin")}
     assert values["cues"] == values["twin"]
     assert any(float(value) > 0 for value in values["cues"])
@@ -81,7 +78,7 @@ def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None
     assert "stopping after the current rounds" in said
     assert f"resume with: seal-ray compare --resume {out}" in said.replace("\n", "")
     assert [each.state for each in collect(out).trials] == [State.UNFINISHED, State.NOT_STARTED]
-    assert "in no number below" in (out / REPORT).read_text("utf-8")
+    assert "in no number below" in report_of(out)
     check_resumable(out, ComparisonManifest)
 
 
@@ -95,7 +92,7 @@ def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(cluster: str, t
     assert trial.state is State.FAILED
     assert "RatioError" in (trial.failure or "")
     assert "strict,0,failed,0,final,," in (out / TABLE).read_text("utf-8")
-    assert "**1 failed after retries, and in no number below:** strict-seed0." in (out / REPORT).read_text("utf-8")
+    assert "**1 failed after retries, and in no number below:** strict-seed0." in report_of(out)
     # What was known of its model before training was not evaluated again.
     folder = RunFolder(trial.folder)
     assert folder.metrics.rows() == [{"round": 0, **KNOWN["metrics"]}]

@@ -1,22 +1,23 @@
 """Comparisons that were computed in pieces become one, small enough to be kept; pieces must fit."""
 
-from __future__ import annotations
-
+import re
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from envs.errors import UserError
+from seal_ray.algorithm.config import make_config
 from seal_ray.config.earlier import converted
-from seal_ray.report.files import RunFolder
-from tests.command_line import run_main
-from tests.tuning.comparison.folders import ROUNDS, constant, drawn, make_comparison, play
+from seal_ray.report.files import RunFolder, as_json
+from tests.command_line import RunMain
+from tests.refusal import refusal
+from tests.tuning.comparison.folders import ROUNDS, constant, drawn, make_comparison, play, report_of
 from tuning.comparison.collect import ComparisonManifest, collect, trial_folder
-from tuning.comparison.merge import merge
-from tuning.comparison.report import INTERFACES, REPORT, TABLE, write_results
-from tuning.recipe import differences
+from tuning.comparison.merge import initial_evaluations, merge
+from tuning.comparison.plan import make_plan
+from tuning.comparison.report import INTERFACES, TABLE, write_results
+from tuning.recipe import Sections, differences
 from tuning.record import State, mark_failed
 
 LEVELS = {"vanilla": {"base": 0.5}, "rules": {"base": 0.8}}
@@ -57,12 +58,11 @@ def test_seeds_in_pieces_are_what_they_would_have_been_in_one(tmp_path: Path) ->
     merged = write_results(out)
     assert table(out) == table(whole)
     assert (out / INTERFACES).read_bytes() == (whole / INTERFACES).read_bytes()
-    text = (out / REPORT).read_text("utf-8")
+    text = report_of(out)
     assert "Merged from first, second." in text
-    assert text.replace("Merged from first, second.\n\n", "") == (whole / REPORT).read_text("utf-8")
-    assert merged.manifest == ComparisonManifest.read(whole).model_copy(
-        update={"folder": "", "merged": ("first", "second")}
-    )
+    assert text.replace("Merged from first, second.\n\n", "") == report_of(whole)
+    changes = {"folder": "", "merged": ("first", "second")}
+    assert merged.manifest == ComparisonManifest.read(whole).model_copy(update=changes)
 
 
 def test_packed_pieces_can_have_one_name(tmp_path: Path) -> None:
@@ -87,15 +87,12 @@ def test_pieces_can_be_packed(tmp_path: Path) -> None:
         write_results(tmp_path / name)
     assert table(tmp_path / "one") == table(tmp_path / "other")
     assert collect(tmp_path / "other").manifest.merged == ("first", "second")
-    with pytest.raises(UserError, match=r"third.tar.xz holds no folder third"):
-        merge([packed.rename(packed.with_name("third.tar.xz"))], tmp_path / "none")
-    (tmp_path / "broken.tar.xz").write_bytes(b"no archive")
-    with pytest.raises(UserError, match=r"broken.tar.xz cannot be unpacked"):
-        merge([tmp_path / "broken.tar.xz"], tmp_path / "none")
-    with tarfile.open(tmp_path / "hostile.tar.xz", "w:xz") as archive:
-        archive.add(packed.with_name("third.tar.xz"), "../outside")
-    with pytest.raises(UserError, match=r"hostile.tar.xz holds no folder hostile"):
-        merge([tmp_path / "hostile.tar.xz"], tmp_path / "none")
+    (broken := tmp_path / "broken.tar.xz").write_bytes(b"no archive")
+    with tarfile.open(hostile := tmp_path / "hostile.tar.xz", "w:xz") as archive:
+        archive.add(packed, "../outside")
+    third = packed.rename(packed.with_name("third.tar.xz"))
+    for file, words in ((third, "holds no folder third"), (broken, "cannot"), (hostile, "holds no folder hostile")):
+        assert f"{file.name} {words}" in refusal(merge, [file], tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -116,7 +113,7 @@ def test_arms_in_pieces_and_merging_again(tmp_path: Path) -> None:
     assert comparison.manifest.seeds == (0, 1, 2, 3)
     assert comparison.manifest.merged == ("first", "c")
     assert len([each for each in comparison.trials if each.state is State.FINISHED]) == 12
-    assert "over 4 pairs and 20 tasks" in (second / REPORT).read_text("utf-8")
+    assert "over 4 pairs and 20 tasks" in report_of(second)
 
 
 def test_baseline_and_threshold_are_the_first_pieces_or_as_given(tmp_path: Path) -> None:
@@ -127,8 +124,8 @@ def test_baseline_and_threshold_are_the_first_pieces_or_as_given(tmp_path: Path)
     merge([fixed, vanilla], tmp_path / "other", baseline="vanilla", threshold=0.4)
     manifest = ComparisonManifest.read(tmp_path / "other")
     assert (manifest.baseline, manifest.threshold) == ("vanilla", 0.4)
-    with pytest.raises(UserError, match="--baseline: 'rules' is not known"):
-        merge([fixed, vanilla], tmp_path / "third", baseline="rules")
+    said = refusal(merge, [fixed, vanilla], tmp_path / "third", baseline="rules")
+    assert "--baseline: 'rules' is not known" in said
     assert not (tmp_path / "third").exists()
 
 
@@ -149,7 +146,7 @@ def test_failed_and_missing_trials_stay_so(tmp_path: Path) -> None:
         "rules-seed2": State.FINISHED,
     }
     assert comparison.arm_trials("rules")[0].failure == "it broke"
-    text = (tmp_path / "merged" / REPORT).read_text("utf-8")
+    text = report_of(tmp_path / "merged")
     assert "2 arms × up to 3 seeds" in text
     assert "**1 not started, and in no number below:** vanilla-seed1." in text, "nobody planned vanilla-seed2"
     assert "| `curator.kind` | none | rules |" in text
@@ -167,8 +164,8 @@ def test_a_piece_that_lacks_a_later_setting_has_its_default(tmp_path: Path) -> N
     merge([first, second], tmp_path / "both")
     assert len(ComparisonManifest.read(tmp_path / "both").seeds) == 4
     third = piece(tmp_path / "third", first_seed=4, settings={"engine": {"dtype": "float32"}})
-    with pytest.raises(UserError, match=r"engine.dtype is 'bfloat16' in .* and 'float32' in vanilla-seed4"):
-        merge([first, third], tmp_path / "more")
+    said = refusal(merge, [first, third], tmp_path / "more")
+    assert re.search(r"engine.dtype is 'bfloat16' in .* and 'float32' in vanilla-seed4", said)
 
 
 def test_a_setting_that_had_another_name_is_the_same() -> None:
@@ -178,19 +175,14 @@ def test_a_setting_that_had_another_name_is_the_same() -> None:
 
 
 def test_pieces_may_have_run_in_different_places_and_the_report_says_so(tmp_path: Path) -> None:
-    there: dict[str, dict[str, object]] = {
-        "engine": {"concurrent": 9, "num_gpus_per_engine": 0.5},
-        "learners": {"num_learners": 1},
-    }
+    engine = {"concurrent": 9, "num_gpus_per_engine": 0.5}
     first = piece(tmp_path / "first", settings={"engine": {"concurrent": 9}})
-    second = piece(tmp_path / "second", first_seed=2, settings=there)
+    second = piece(tmp_path / "second", first_seed=2, settings={"engine": engine, "learners": {"num_learners": 1}})
     merge([first, second], tmp_path / "both")
-    text = (write_results(tmp_path / "both").folder / REPORT).read_text(encoding="utf-8")
-    assert "engine.num_gpus_per_engine 0.0 in 4, 0.5 in 4; learners.num_learners 0 in 4, 1 in 4." in text
-    (alone := tmp_path / "alone").mkdir()
-    merge([first], alone / "it")
-    text = (write_results(alone / "it").folder / REPORT).read_text(encoding="utf-8")
-    assert "different places" not in text
+    merge([first], tmp_path / "alone")
+    places = "engine.num_gpus_per_engine 0.0 in 4, 0.5 in 4; learners.num_learners 0 in 4, 1 in 4."
+    assert places in report_of(write_results(tmp_path / "both").folder)
+    assert "different places" not in report_of(write_results(tmp_path / "alone").folder)
 
 
 def test_pieces_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -214,29 +206,21 @@ def test_pieces_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         "is no comparison": tmp_path / "nowhere",
     }
     for words, other in cases.items():
-        with pytest.raises(UserError, match=words):
-            merge([first, other], tmp_path / "out")
+        assert re.search(words, refusal(merge, [first, other], tmp_path / "out"))
         assert not (tmp_path / "out").exists()
 
 
-def test_the_command_merges_draws_again_and_refuses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_merges_draws_again_and_refuses(tmp_path: Path, run_main: RunMain) -> None:
     first, second = str(piece(tmp_path / "first")), str(piece(tmp_path / "second", first_seed=2))
     out = str(tmp_path / "merged")
-
-    def run(*arguments: str) -> tuple[int, str]:
-        return run_main("compare", *arguments, capsys=capsys, monkeypatch=monkeypatch)
-
     named = ("--runs", str(tmp_path), "--name")
-    code, said = run("--merge", first, second, *named, "merged", "--threshold", "60")
-    assert (code, "4 of 4" in said) == (0, True)
+    assert "4 of 4" in run_main("compare", "--merge", first, second, *named, "merged", "--threshold", "60")
     assert ComparisonManifest.read(Path(out)).threshold == 0.6
     before = table(Path(out))
-    code, said = run("--report", out)
-    assert (code, table(Path(out)) == before) == (0, True)
-    code, _ = run("--report", out, "--threshold", "10")
-    assert (code, table(Path(out)) == before) == (0, False)
+    run_main("compare", "--report", out)
+    assert table(Path(out)) == before
+    run_main("compare", "--report", out, "--threshold", "10")
+    assert table(Path(out)) != before
     for arguments, words in {
         ("--merge", first, first, "--name", "x"): "is in",
         ("--merge", first, second, *named, "merged"): "exists; resume it with --resume",
@@ -244,6 +228,50 @@ def test_the_command_merges_draws_again_and_refuses(
         ("--merge", first, "--seeds", "2", "--name", "x"): "--merge: it joins finished trials",
         ("--resume", out): "was merged from first, second; resume these",
     }.items():
-        code, said = run(*arguments)
-        assert (code, said.count("\n"), words in said) == (2, 1, True), said
+        assert words in run_main("compare", *arguments, code=2)
     assert not (tmp_path / "merged2").exists()
+
+
+SOLVED = drawn({"base": 0.5}, 0)
+
+
+def sections(*overrides: str) -> Sections:
+    return make_config(["rules"], overrides=overrides).to_sections()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Path:
+    """A comparison whose second trial has been evaluated before training."""
+    settings = {name: as_json(found) for name, found in sections().items() if name != "curator"}
+    make_comparison(tmp_path / "piece", settings=settings)
+    play(tmp_path / "piece", "rules", 0, constant(0.5), solved=SOLVED)
+    return tmp_path / "piece"
+
+
+def test_it_is_what_came_of_round_0(started: Path) -> None:
+    found = initial_evaluations(started, {"fixed": sections("training.lr=0.5"), "other": sections("curator.kind=none")})
+    assert found["fixed"] == found["other"]
+    assert found["fixed"]["suites"] == {"plain": SOLVED(0)}
+    outcomes = [each for tasks in SOLVED(0).values() for each in tasks.values()]
+    assert found["fixed"]["metrics"]["evaluation/success"] == sum(map(bool, outcomes)) / len(outcomes)
+    plan = make_plan(["vanilla", "fixed"], seeds=1, like=started)
+    assert plan.starts == dict.fromkeys(("vanilla", "fixed"), found["fixed"])
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("solver.response=7", "--start: solver.response is .* in .*piece and 7 in the arm fixed"),
+        ("evaluation.tasks=7", "--start: evaluation.tasks is"),
+        ("engine.dtype=bfloat16", "--start: engine.dtype is"),
+    ],
+)
+def test_another_evaluation_is_refused(started: Path, override: str, sentence: str) -> None:
+    assert re.match(sentence, refusal(initial_evaluations, started, {"fixed": sections(override)}))
+
+
+def test_a_comparison_without_one_is_refused(tmp_path: Path) -> None:
+    make_comparison(tmp_path / "empty")
+    said = refusal(initial_evaluations, tmp_path / "empty", {"fixed": sections()})
+    assert re.search(r"no trial of .*empty was evaluated before its training", said)
+    assert "is no comparison" in refusal(make_plan, ["vanilla"], seeds=1, like=tmp_path / "none")

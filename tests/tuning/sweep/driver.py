@@ -4,8 +4,6 @@ Takes `start` or `resume`, and the sweep's folder. Scripted solvers succeed abou
 that may speak once a dialogue never does. What is swept decides, as in a real sweep.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

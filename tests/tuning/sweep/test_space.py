@@ -1,7 +1,5 @@
 """Spaces: what files can say, what they cannot, and what is drawn from them."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -9,9 +7,9 @@ import pytest
 from ray import tune
 from ray.tune.search.variant_generator import generate_variants
 
-from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.config.presets import preset_names
+from tests.refusal import refusal
 from tuning.sweep.parameter import SweptParameter
 from tuning.sweep.space import DEFAULT_SPACE, Space, read_space, with_values
 
@@ -67,18 +65,13 @@ def drawn(space: Space, count: int, *, grid: bool = False) -> list[dict[str, obj
     ],
 )
 def test_a_mistake_is_one_sentence(entry: str, sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
-        space_of(tmp_path, f"parameters:\n  {entry}\n")
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
+    assert sentence in refusal(space_of, tmp_path, f"parameters:\n  {entry}\n")
 
 
 @pytest.mark.parametrize("text", ["", "training.lr: {around: 2}", "parameters: {}", "parameters: [a]", "a: {"])
 def test_what_is_no_space_is_one_sentence(text: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--space: "):
-        space_of(tmp_path, text)
-    with pytest.raises(UserError, match="cannot be read"):
-        read_space(tmp_path / "nowhere.yaml", CONFIG)
+    assert "--space: " in refusal(space_of, tmp_path, text)
+    assert "cannot be read" in refusal(read_space, tmp_path / "nowhere.yaml", CONFIG)
 
 
 def test_points_lie_in_the_space_and_become_settings(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What a sweep comes to, from folders made by hand; importance, checked on scores of known causes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

@@ -1,7 +1,5 @@
 """Sweeps on Ray Tune: killed and resumed; bad points are stopped early, and the best one's preset can be read."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
