@@ -8,8 +8,8 @@ from envs.task import Category, Task, ToolCall
 from envs.text import leaves
 from envs.verifier import prepare
 from policies.prompting import ChatFormat
-from policies.sample import Sample
-from policies.token_dialogue import TokenDialogue
+from policies.solver import TokenDialogue
+from policies.trajectory import Sample
 
 DONE, NO_TOOL, WHICH = "Done.", "No listed tool can do that.", "Please tell me what is missing."
 """The end of a turn: it is done, a tool is missing, or a value is missing."""

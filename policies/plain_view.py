@@ -15,10 +15,8 @@ from envs.interface import Interface
 from envs.task import Task
 from policies.cue_dependence import CueDependence, CueDependenceFinder
 from policies.prompting import ChatFormat
-from policies.sample import Sample
-from policies.solver import Budgets
-from policies.token_dialogue import TokenDialogue
-from policies.trajectory import End, Sampled, Trajectory, interface_id
+from policies.solver import Budgets, TokenDialogue
+from policies.trajectory import End, Sample, Sampled, Trajectory, interface_id
 
 
 class NoView(StrEnum):

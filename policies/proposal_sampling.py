@@ -11,8 +11,7 @@ from policies.engine import BadRequest, Engine, Finish, GenRequest, GenResult
 from policies.prompting import ChatFormat
 from policies.proposer import Proposal
 from policies.rollouts import EngineRestarter
-from policies.sample import Recording
-from policies.trajectory import derive_seed
+from policies.trajectory import Recording, derive_seed
 
 T = TypeVar("T")
 Sampling = Callable[[GenRequest], Awaitable[tuple[GenResult, tuple[float, ...]]]]

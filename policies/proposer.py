@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from envs.errors import UserError
 from envs.registry import Registry
 from envs.task import JSON
-from policies.sample import Sample
+from policies.trajectory import Sample
 
 T = TypeVar("T")
 

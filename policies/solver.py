@@ -1,15 +1,15 @@
-"""The solver: a model that plays dialogues through an engine, token by token."""
+"""The solver: a model that plays dialogues through an engine, and `TokenDialogue`: a dialogue in tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from envs.dialogue import Protocol
+from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.task import Task
 from policies.engine import BASE, Engine, Finish, GenRequest
 from policies.prompting import ChatFormat
-from policies.token_dialogue import TokenDialogue
-from policies.trajectory import End, Trajectory, derive_seed, interface_id
+from policies.trajectory import End, Recording, Sampled, Trajectory, derive_seed, interface_id
 from policies.watchdog import Watchdog
 
 
@@ -42,6 +42,47 @@ class Budgets:
     def cut(self, room: int) -> End:
         """The budget that a completion has spent which filled its room."""
         return End.RESPONSE if room == self.response else End.CONTEXT
+
+
+class TokenDialogue:
+    """One dialogue of a task, with all tokens that were read and sampled.
+
+    `dialogue` is the environment's side, `record` has the tokens, and `sampled` the places of the completions, which
+    are decoded for the environment and never tokenised again. Raises `EnvironmentFault` for a broken task.
+    """
+
+    def __init__(
+        self, task: Task, form: ChatFormat, *, interface: Interface, protocol: Protocol | str, context: int
+    ) -> None:
+        self._form = form
+        self.dialogue = Dialogue(task, dialect=form.dialect, interface=interface, protocol=protocol, context=context)
+        _, info = self.dialogue.reset()
+        self.record = Recording()
+        self.record.read(form.opening(info["messages"], info["tools"]))
+        self.sampled: list[Sampled] = []
+
+    def __len__(self) -> int:
+        return len(self.record.token_ids_T)
+
+    def say(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], versions: Sequence[int], *, cached: int = 0
+    ) -> None:
+        """Adds a completion with its log-probs (nats) and versions, without acting on it."""
+        begin = len(self)
+        self.record.write(token_ids, logprobs, versions)
+        self.sampled.append(Sampled(begin, len(self), cached))
+
+    def act(self) -> bool:
+        """Lets the environment act on the last completion and reads its answer. Returns False if the dialogue is over.
+
+        Nothing that a model writes makes this raise; a broken world or user raises `EnvironmentFault`.
+        """
+        last = self.sampled[-1]
+        *_, info = self.dialogue.step(self._form.text(self.record.token_ids_T[last.begin : last.end]))
+        if self.dialogue.over:
+            return False
+        self.record.read(self._form.continuation(info["messages"]))
+        return True
 
 
 @dataclass(frozen=True, slots=True)

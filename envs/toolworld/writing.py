@@ -10,7 +10,7 @@ from envs.task import Category, ToolCall
 from envs.toolworld.difficulty import Difficulty
 from envs.toolworld.phrases import dressed, omittable, request, supply
 from envs.toolworld.scene import Beat, Intent, NotNow, Scene
-from envs.toolworld.scenes.bridges import bridges
+from envs.toolworld.scenes import bridges
 
 _UNOWNED_SLOTS = frozenset(
     {

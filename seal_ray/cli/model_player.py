@@ -11,8 +11,7 @@ from envs.task import Task
 from policies.engine.choice import choose_dtype, start_engine
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.solver import Budgets, Solver
-from policies.token_dialogue import TokenDialogue
+from policies.solver import Budgets, Solver, TokenDialogue
 from seal_ray.run.checkpoints import model_of
 
 RESPONSE = 256

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.sample import Sample
+from policies.trajectory import Sample
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from envs.task import JSON
 from policies.proposer import Proposal, Proposer
-from policies.sample import Sample
+from policies.trajectory import Sample
 from seal_ray.agent import Agent
 from seal_ray.grpo.advantages import Floats
 from seal_ray.grpo.rows import Row, row_of

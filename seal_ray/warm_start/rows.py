@@ -10,11 +10,11 @@ from envs.errors import UserError
 from envs.task import Task, ToolCall
 from policies.demonstrations import demonstrate
 from policies.prompting import ChatFormat
-from policies.sample import Sample
 from policies.tiny.behaviours import RARE_BEHAVIOURS
 from policies.tiny.demonstrations import demonstrations
 from policies.tiny.encoding import Example, encode, encode_proposal
 from policies.tiny.proposals import proposal_demonstrations
+from policies.trajectory import Sample
 from seal_ray.grpo.packing import added_tokens, sorted_by_tokens
 from seal_ray.grpo.rows import Row, make_row, row_of
 from seal_ray.warm_start.plan import SEQUENCE, Source, WarmStart

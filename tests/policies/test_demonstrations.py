@@ -11,7 +11,7 @@ from policies.demonstrations import DONE, NO_TOOL, WHICH, demonstrate
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
 from policies.prompting import ChatFormat
-from policies.sample import Sample
+from policies.trajectory import Sample
 
 CONTEXT = 8192
 

@@ -13,7 +13,7 @@ from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
 from policies.proposer import Proposal
-from policies.sample import Sample
+from policies.trajectory import Sample
 from seal_ray.config.schema import CuratorSection
 from seal_ray.config.sections import section_of
 from seal_ray.grpo.rewards import success

@@ -9,7 +9,7 @@ import pytest
 from envs.errors import UserError
 from envs.task import JSON
 from policies.proposer import Proposal, Proposer
-from policies.sample import Sample
+from policies.trajectory import Sample
 from seal_ray.grpo.advantages import centred_advantages
 from seal_ray.proposing.loop import ProposalLoop
 from seal_ray.rollout.types import PLAIN_ARM, Group

@@ -14,8 +14,8 @@ from envs.profile import FailureProfile
 from envs.sources import find_task, get_source
 from envs.specifications import Rejected, Specification, writable
 from policies.proposer import Proposal
-from policies.sample import Sample
 from policies.task_writer import Known, TaskWriter
+from policies.trajectory import Sample
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.config.schema import WritingTaskWriterSection
 from seal_ray.proposing.loop import WindowReport

@@ -7,7 +7,7 @@ from typing import Any
 
 from envs.dialogue import Dialogue
 from envs.errors import EnvironmentFault
-from policies import token_dialogue
+from policies import solver
 from seal_ray.rollout import runner
 from seal_ray.rollout.runner import SealEnvRunner
 from tests.seal_ray.algorithm.engines import HANG
@@ -45,7 +45,7 @@ def runner_that(hangs: Callable[[], None]) -> type[SealEnvRunner]:
     class HangingRunner(SealEnvRunner):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            token_dialogue.Dialogue = HangingDialogue  # type: ignore[attr-defined]
+            solver.Dialogue = HangingDialogue  # type: ignore[attr-defined]
             if self.worker_index:  # its steps must not be late because other tests of this machine come first
                 runner.lower_process_priority = lambda: None  # type: ignore[attr-defined]
 

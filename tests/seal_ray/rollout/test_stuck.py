@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from policies import token_dialogue
+from policies import solver
 from policies.rollouts import Fault
 from policies.watchdog import Watchdog
 from seal_ray.algorithm.config import SealConfig
@@ -27,9 +27,9 @@ pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 @pytest.fixture(autouse=True)
 def dialogues_are_restored() -> Iterator[None]:
-    before = token_dialogue.Dialogue  # type: ignore[attr-defined]
+    before = solver.Dialogue  # type: ignore[attr-defined]
     yield
-    token_dialogue.Dialogue = before  # type: ignore[attr-defined]
+    solver.Dialogue = before  # type: ignore[attr-defined]
 
 
 def hanging(kind: str, *, runners: int, share: float = 0.15) -> SealConfig:
