@@ -29,9 +29,8 @@ from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.losses import GRPOLoss, global_mean
-from seal_ray.grpo.packing import collate
+from seal_ray.grpo.packing import Row, collate, row_of
 from seal_ray.grpo.reweighting import RHO_PAPER, labels_of, reweighted
-from seal_ray.grpo.rows import Row, row_of
 
 SEED, GROUPS, GROUP_SIZE, LEARNING_RATE = 0, 8, 8, 3e-4
 BUDGETS = Budgets(prompt=2048, response=192, context=3072, steps=20)

@@ -14,7 +14,7 @@ from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
 from seal_ray.config.resolve import AgentSpec, RunSpec
-from seal_ray.grpo.rows import Minibatch, Row
+from seal_ray.grpo.packing import Minibatch, Row
 from seal_ray.rollout.engine_actor import EngineSpec, Payload
 from seal_ray.rollout.engine_pool import EnginePool, RemoteEngine
 from seal_ray.rollout.runner import Target

@@ -11,7 +11,7 @@ from policies.proposer import Proposal, Proposer
 from policies.sample import Sample
 from seal_ray.agent import Agent
 from seal_ray.grpo.advantages import Floats
-from seal_ray.grpo.rows import Row, row_of
+from seal_ray.grpo.packing import Row, row_of
 from seal_ray.rollout.dispatch import while_healing
 from seal_ray.rollout.types import Group
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import LOSSES, OFF_POLICY_WEIGHTS, Loss, LossSums, OffPolicyWeight, TokenLosses
-from seal_ray.grpo.packing import Packed
-from seal_ray.grpo.rows import Row
+from seal_ray.grpo.packing import Packed, Row
 from seal_ray.metrics import MAX_ARMS
 
 _NONE = LossSums()

@@ -12,8 +12,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights
 from seal_ray.config.resolve import Resolved
-from seal_ray.grpo.packing import shard
-from seal_ray.grpo.rows import Minibatch, Row
+from seal_ray.grpo.packing import Minibatch, Row, shard
 from seal_ray.rllib import RowsLearnerGroup, cause_of, learner_index
 from seal_ray.state import read_state, write_state
 from seal_ray.training.hint_stripped import Internalisation

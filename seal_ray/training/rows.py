@@ -13,8 +13,8 @@ import numpy as np
 from policies.plain_view import PlainView
 from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.advantages import Advantage, group_advantages
+from seal_ray.grpo.packing import Minibatch, Row, row_of
 from seal_ray.grpo.reweighting import Reweighter
-from seal_ray.grpo.rows import Minibatch, Row, row_of
 from seal_ray.rollout.types import Group, Member
 
 Item = TypeVar("Item")

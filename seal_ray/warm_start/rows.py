@@ -15,8 +15,7 @@ from policies.tiny.behaviours import RARE_BEHAVIOURS
 from policies.tiny.demonstrations import demonstrations
 from policies.tiny.encoding import Example, encode, encode_proposal
 from policies.tiny.proposals import proposal_demonstrations
-from seal_ray.grpo.packing import added_tokens, sorted_by_tokens
-from seal_ray.grpo.rows import Row, make_row, row_of
+from seal_ray.grpo.packing import Row, added_tokens, make_row, row_of, sorted_by_tokens
 from seal_ray.warm_start.plan import SEQUENCE, Source, WarmStart
 
 _TOGETHER = 4

@@ -29,7 +29,7 @@ from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.evaluation.records import evaluate, groups, open_folder
 from seal_ray.evaluation.suites import EvaluationPlan, check_plan, choose_tasks
-from seal_ray.grpo.rows import Minibatch
+from seal_ray.grpo.packing import Minibatch
 from seal_ray.report.files import JsonLines, replace_file, replace_folder, settle_folder
 from seal_ray.report.pictures import BLUE, DPI, GREEN, GREY, ORANGE, PINK, RED, as_share, save_picture
 from seal_ray.run.checkpoints import ADAPTER, MODEL

@@ -28,8 +28,7 @@ from policies.models import open_model
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.losses import GRPOLoss, global_mean
-from seal_ray.grpo.packing import collate, pack
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.packing import Row, collate, make_row, pack
 
 GROUP = 8
 SHAPES = ((133, 134, 1.6), (1024, 384, 3.0), (3072, 512, 4.0))

@@ -18,8 +18,7 @@ from transformers import (
 )
 
 from seal_ray.grpo.attention import SEGMENTS, choose_attention
-from seal_ray.grpo.packing import Segment
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.packing import Row, Segment, make_row
 
 VOCABULARY = 100
 _SHAPE = {

@@ -15,8 +15,7 @@ from transformers import AutoModelForCausalLM
 from policies.models import open_model
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
-from seal_ray.grpo.packing import collate
-from seal_ray.grpo.rows import make_row
+from seal_ray.grpo.packing import collate, make_row
 
 GROUP = 8
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seal_ray.grpo.losses import GRPOLoss
-from seal_ray.grpo.rows import Row
+from seal_ray.grpo.packing import Row
 
 
 def scores(model: nn.Module, row: Row, temperature: float) -> list[Tensor]:

@@ -20,8 +20,7 @@ from seal_ray.grpo import forward
 from seal_ray.grpo.attention import SEGMENTS, choose_attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.losses import GRPOLoss, LossSums, global_mean
-from seal_ray.grpo.packing import Segment, collate
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.packing import Row, Segment, collate, make_row
 from tests.seal_ray.grpo.models import VOCABULARY, alone, random_group, random_rows, tiny_model, with_adapter
 from tests.seal_ray.grpo.reference import batch_loss, scores
 

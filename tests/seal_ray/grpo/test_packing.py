@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from seal_ray.grpo import attention
 from seal_ray.grpo.forward import token_logprobs
-from seal_ray.grpo.packing import Packed, Segment, collate, lay_out, pack, shard
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.packing import Packed, Row, Segment, collate, lay_out, make_row, pack, shard
 from tests.seal_ray.grpo.models import alone, dense_mask, random_group, random_rows, tiny_model, with_adapter
 
 

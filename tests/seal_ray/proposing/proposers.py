@@ -16,8 +16,8 @@ from policies.proposer import Proposal
 from policies.sample import Sample
 from seal_ray.config.schema import CuratorSection
 from seal_ray.config.sections import section_of
+from seal_ray.grpo.packing import Row
 from seal_ray.grpo.rewards import success
-from seal_ray.grpo.rows import Row
 from seal_ray.proposing.curator import CuratorLoop
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, GroupPlan
 from tests.seal_ray.rollout.rounds import Solver

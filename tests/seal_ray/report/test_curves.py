@@ -216,7 +216,7 @@ def test_an_unknown_metric_is_refused(name: str) -> None:
 
 
 def test_a_category_of_a_source_that_is_known_has_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_own", ())
+    monkeypatch.setattr(sources, "own_sources", [])
     with pytest.raises(ValueError, match="metric: 'evaluation/success/told' is not known"):
         check({"evaluation/success/told": 0.5})
     sources.get_source("examples.own_source:SOURCE")

@@ -17,7 +17,7 @@ from seal_ray.algorithm.config import SealConfig
 from seal_ray.config.resolve import LORA_TARGETS, AgentSpec
 from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import GRPOLoss
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.packing import Row, make_row
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY, load
 from tests.seal_ray.grpo.reference import batch_loss, scores

@@ -13,7 +13,7 @@ import torch
 from envs.roles import SOLVER
 from seal_ray.grpo.advantages import group_advantages
 from seal_ray.grpo.losses import OFF_POLICY_WEIGHTS
-from seal_ray.grpo.rows import Minibatch, Row, make_row
+from seal_ray.grpo.packing import Minibatch, Row, make_row
 from seal_ray.training.hint_stripped import Internalisation, internalisation, internalisation_metrics
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY

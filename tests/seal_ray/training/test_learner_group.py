@@ -15,7 +15,7 @@ from torch import Tensor
 
 from envs.errors import SealError
 from envs.roles import SOLVER
-from seal_ray.grpo.rows import Minibatch
+from seal_ray.grpo.packing import Minibatch
 from seal_ray.training import learner_group
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY

@@ -17,7 +17,7 @@ from envs.roles import SOLVER
 from policies.engine.requests import check_shapes, checkpoint_shapes
 from policies.models import open_model
 from policies.models.writing import write_model
-from seal_ray.grpo.rows import Minibatch
+from seal_ray.grpo.packing import Minibatch
 from seal_ray.run.export import export_model
 from seal_ray.training.module import LMModule
 from seal_ray.training.weights import full_weights, lora_adapter
