@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from envs.errors import UserError, unknown_value
-from envs.sources import BETWEEN, SOURCES, Categories, Overlap, Split, TaskPool, TaskSource, get_source
+from envs.sources import BETWEEN, SOURCES, Categories, TaskPool, TaskSource, get_source
 from envs.task import Task, ToolDoc, sorted_categories
 
 _CYCLE = 1000
@@ -150,9 +150,6 @@ class Mixture(TaskSource):
 
     def split(self, split_scheme: str | None = None, *, seed: int = 0) -> NoReturn:  # noqa: ARG002 - there is none
         raise UserError(f"split: {self.name} is a mixture without end, which cannot be listed.")
-
-    def overlaps(self, split: Split) -> list[Overlap]:  # noqa: ARG002 - as above
-        return []
 
 
 @lru_cache(maxsize=16)

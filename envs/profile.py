@@ -6,14 +6,13 @@ Counts are kept twice: for the window since the last interface update, and in to
 import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
-from typing import Literal, Self
+from typing import Self
 
 from envs.diagnosis import Diagnosis, Label
 from envs.errors import UserError
 from envs.sources import all_tools
 from envs.task import JSON
 
-Scope = Literal["window", "total"]
 _UNDOCUMENTED = "(undocumented)"
 
 
@@ -82,11 +81,10 @@ class FailureProfile:
         """Empties the window; called when the interface changes."""
         self.window = Statistics()
 
-    def prevalence(self, label: Label, scope: Scope = "window") -> float:
-        """The label's share of all failed turns; 0 if nothing failed."""
-        statistics = getattr(self, scope)
-        failures = sum(statistics.get(f"label/{other}").turns for other in Label if other.is_failure)
-        return statistics.get(f"label/{label}").turns / failures if failures and label.is_failure else 0.0
+    def prevalence(self, label: Label) -> float:
+        """The label's share of the window's failed turns; 0 if nothing failed."""
+        failures = sum(self.window.get(f"label/{other}").turns for other in Label if other.is_failure)
+        return self.window.get(f"label/{label}").turns / failures if failures and label.is_failure else 0.0
 
     def to_dict(self) -> dict[str, JSON]:
         """The whole state as JSON values."""
@@ -105,9 +103,9 @@ class FailureProfile:
             raise UserError(f"failure profile: not a profile's JSON form ({error!r}).") from None
         return profile
 
-    def render(self, scope: Scope = "window", *, most: int = 12) -> str:
-        """The text that a curator reads: labels by count, then tools and arguments, the `most` frequent of each."""
-        statistics: Statistics = getattr(self, scope)
+    def render(self, *, most: int = 12) -> str:
+        """The window as a curator reads it: labels by count, then tools and arguments, the `most` frequent of each."""
+        statistics = self.window
         everything = statistics.get("all")
         lines = [
             f"Rollouts: {everything.rollouts}, turns: {everything.turns}, success: {everything.success_rate:.1%}, "

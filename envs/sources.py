@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from envs.errors import UserError, unknown_value
-from envs.interleaving import interleaved
 from envs.registry import Registry
 from envs.task import Task, ToolDoc, sorted_categories
+
+T = TypeVar("T")
 
 PARTS = ("train", "dev", "test")
 """To train on, to tune on, and to measure at the end."""
@@ -348,6 +349,11 @@ def _all_tools(sources: tuple[TaskSource, ...]) -> Mapping[str, tuple[ToolDoc, .
 def alternating_categories(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:
     """The tasks of these categories, one of each in turn, so that the first few are of all kinds."""
     return interleaved([task for task in tasks if task.category == category] for category in categories)
+
+
+def interleaved(columns: Iterable[Iterable[T]]) -> Iterator[T]:
+    """The first of each column, then the second of each, and so on; no item is None."""
+    return (item for row in itertools.zip_longest(*columns) for item in row if item is not None)
 
 
 def check_disjoint(left: Iterable[Task], right: Iterable[Task], *, names: tuple[str, str] = ("train", "eval")) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from envs.bfcl.agentic import converse, graded, tools_in
 from envs.bfcl.memory_tools import BACKENDS, Memory, OpenMemory
-from envs.bfcl.tools import data_folder, read_rows
+from envs.bfcl.tools import data_folder, read_entries, read_rows
 from envs.bfcl.vectors import Embed, MemoryAPI_vector
 from envs.errors import UserError
 from envs.exams import Candidate, Exam, Mark
@@ -34,10 +34,8 @@ class MemoryExam(Exam):
         # This module has constants only.
         from bfcl_eval.constants import default_prompts as prompts
 
-        folder = data_folder()
-        path = folder / "BFCL_v4_memory.json"
-        answers = {row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / path.name)}
-        questions, form = read_rows(path), prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
+        folder, form = data_folder(), prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
+        questions = read_entries("memory")
         self._items: list[MemorySession] = []
         for name, opens in backends.items():
             kind = "UNIFIED" if name == "rec_sum" else "CORE_ARCHIVAL"
@@ -49,8 +47,8 @@ class MemoryExam(Exam):
                     self._items.append(MemorySession(backend, story, row, role, last))
                     last = self._items[-1].id
                 self._items += [
-                    MemorySession(backend, story, row, role, last, tuple(answers[row["id"]]), form)
-                    for row in questions
+                    MemorySession(backend, story, row, role, last, tuple(answers), form)
+                    for row, answers in questions
                     if row["scenario"] == story
                 ]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from envs.bfcl import converting
 from envs.bfcl.answers import Convert, check
-from envs.bfcl.tools import data_folder, read_rows
+from envs.bfcl.tools import read_entries
 from envs.bounded import BoundedProcess, program_of
 from envs.dialogue import Message
 from envs.exams import Candidate, Conversation, Entry, Exam, Mark, Past
@@ -42,16 +42,10 @@ class SingleTurnExam(Exam):
     about = "single questions of BFCL"
 
     def __init__(self) -> None:
-        folder = data_folder()
         self._converters = BoundedProcess(
             lambda: program_of(converting.__name__, "bfcl_eval"), seconds=5.0 * converting.SECONDS
         )
-        self._items = []
-        for category in CATEGORIES:
-            path = folder / f"BFCL_v4_{category}.json"
-            answers = folder / "possible_answer" / path.name
-            known = {row["id"]: row["ground_truth"] for row in read_rows(answers)} if answers.exists() else {}
-            self._items += [SingleTurnItem(self, category, row, known.get(row["id"])) for row in read_rows(path)]
+        self._items = [SingleTurnItem(self, name, *entry) for name in CATEGORIES for entry in read_entries(name)]
 
     def items(self) -> Sequence[SingleTurnItem]:
         return self._items

@@ -42,6 +42,14 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def read_entries(name: str) -> list[tuple[dict[str, Any], Any]]:
+    """The rows of the data file `BFCL_v4_NAME.json`, each with its possible answer; None if it has none."""
+    path = data_folder() / f"BFCL_v4_{name}.json"
+    answers = data_folder() / "possible_answer" / path.name
+    known = {row["id"]: row["ground_truth"] for row in read_rows(answers)} if answers.exists() else {}
+    return [(row, known.get(row["id"])) for row in read_rows(path)]
+
+
 @cache
 def data_folder() -> Path:
     """The folder of BFCL's JSON data. Raises `UserError` if the package is missing or has another version."""

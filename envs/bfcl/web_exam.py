@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.bfcl.agentic import converse, graded, tools_in
-from envs.bfcl.tools import data_folder, read_rows
+from envs.bfcl.tools import data_folder, read_entries
 from envs.bfcl.web_search import OFFICIAL, Service, Web
 from envs.errors import UserError
 from envs.exams import Candidate, Mark
@@ -43,15 +43,12 @@ class WebSearchExam:
                 f"run `pip install {' '.join(missing)}`."
             )
         self.web = Web(service) if web is None else web
-        folder = data_folder()
-        path = folder / "BFCL_v4_web_search.json"
-        answers = {row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / path.name)}
-        tools = tools_in(folder / "multi_turn_func_doc" / "web_search.json")
+        tools = tools_in(data_folder() / "multi_turn_func_doc" / "web_search.json")
         system = default_prompts.ADDITIONAL_SYSTEM_PROMPT_FOR_AGENTIC_RESPONSE_FORMAT
         self._items = [
-            WebSearchItem(self.web, category, row, tuple(answers[row["id"]]), tools, system)
+            WebSearchItem(self.web, category, row, tuple(answers), tools, system)
             for category in CATEGORIES
-            for row in read_rows(path)
+            for row, answers in read_entries("web_search")
         ]
 
     def items(self) -> Sequence[WebSearchItem]:

@@ -43,9 +43,7 @@ def render_tools(interface: Interface, dialect: Dialect, tools: tuple[ToolDoc, .
 
 def show_system(interface: Interface, dialect: Dialect) -> str:
     """The text before the dialogue: the format cue and the guidelines; empty if plain."""
-    parts = []
-    if interface.has_cue(CueKind.FORMAT):
-        parts.append(dialect.call_format)
+    parts = [dialect.call_format] if any(cue.kind is CueKind.FORMAT for cue in interface.schema_cues) else []
     if interface.guidelines:
         parts.append(guidelines_text(interface))
     return "\n\n".join(parts)

@@ -73,10 +73,6 @@ class Interface:
         """Whether this interface changes nothing."""
         return not self.schema_cues and self.recovery is RecoveryLevel.NONE and not self.guidelines
 
-    def has_cue(self, kind: CueKind, tool: str = "") -> bool:
-        """Whether a cue of that kind is on, for that tool if one is named."""
-        return any(cue.kind is kind and (not tool or cue.concerns(tool)) for cue in self.schema_cues)
-
 
 def guideline_fault(text: str) -> str | None:
     """Why a text cannot be a guideline, in half a sentence that repeats nothing of it, or None."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from envs.bfcl.tools import all_tools
 from envs.errors import UserError
-from envs.sources import Overlap, Split, TaskSource
+from envs.sources import Split, TaskSource
 from envs.specifications import Apart, Rejected, Specification
 from envs.task import Category, Task, ToolDoc
 from envs.toolworld.difficulty import Difficulty, difficulty_of
@@ -81,9 +81,6 @@ class Toolworld(TaskSource):
 
     def split(self, split_scheme: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - there is none
         raise UserError("split: the toolworld generates tasks without end, which cannot be listed.")
-
-    def overlaps(self, split: Split) -> list[Overlap]:  # noqa: ARG002 - as above
-        return []
 
     @property
     def specification_schema(self) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from envs.errors import SealError
 from envs.exams import Exam, Item, Mark, Placed
-from envs.interleaving import interleaved
+from envs.sources import interleaved
 from envs.task import JSON
 from envs.text import map_texts, valid_text
 from policies.candidate import EngineCandidate

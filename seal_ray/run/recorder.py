@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from time import perf_counter
 
-from envs.interleaving import interleaved
+from envs.sources import interleaved
 from policies.trajectory import Trajectory
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import EvaluationReport, RoundReport

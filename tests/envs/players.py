@@ -15,6 +15,13 @@ Action = tuple[ToolCall, ...] | str
 """One completion: calls, or a text that is not one."""
 
 
+def begun(task: Task, **settings: Any) -> Dialogue:
+    """A dialogue at its start."""
+    dialogue = Dialogue(task, **settings)
+    dialogue.reset()
+    return dialogue
+
+
 def play(
     task: Task,
     turns: Sequence[Sequence[Action]],
@@ -24,8 +31,7 @@ def play(
     interface: Interface = Interface.plain(),
 ) -> Dialogue:
     """Plays the actions of every turn, each turn ended by a word, as far as the dialogue lets it; returns it, over."""
-    dialogue = Dialogue(task, dialect=dialect, protocol=protocol, interface=interface)
-    dialogue.reset()
+    dialogue = begun(task, dialect=dialect, protocol=protocol, interface=interface)
     for index, actions in enumerate(turns):
         for action in actions:
             if dialogue.over or dialogue.turn != index:

@@ -1,7 +1,7 @@
 """The games of two and of three agents: PettingZoo's contract, the moves, rejected proposals, rewards, seeds."""
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
@@ -34,6 +34,14 @@ def test_pettingzoos_compliance_tests_pass(version: Any) -> None:
     parallel_seed_test(version.parallel_env, num_cycles=200)
 
 
+G = TypeVar("G", bound=CoEvolutionGame)
+
+
+def begun(game: G) -> G:
+    game.reset(seed=0)
+    return game
+
+
 def finish(game: CoEvolutionGame) -> GameOutcome:
     """Plays the ground truth to the end of the game."""
     dialogue = game.dialogue
@@ -48,8 +56,7 @@ def finish(game: CoEvolutionGame) -> GameOutcome:
 
 
 def test_the_curator_reads_the_profile_and_moves_first() -> None:
-    game = co_evolution_v0.raw_env([TASK])
-    game.reset(seed=0)
+    game = begun(co_evolution_v0.raw_env([TASK]))
     assert game.agent_selection == CURATOR
     assert game.observe(CURATOR) == {"text": game.profile.render()}
     assert game.observe(SOLVER) == {"text": ""}
@@ -68,8 +75,7 @@ def test_the_curator_reads_the_profile_and_moves_first() -> None:
 )
 def test_a_proposal_that_is_not_valid_costs_the_curator_its_reward_only(proposal: str) -> None:
     incumbent = Interface(guidelines=("Stay calm.",))
-    game = co_evolution_v0.raw_env([TASK], incumbent=incumbent)
-    game.reset(seed=0)
+    game = begun(co_evolution_v0.raw_env([TASK], incumbent=incumbent))
     game.step(proposal)
     outcome = finish(game)
     assert outcome.interface == incumbent
@@ -94,8 +100,7 @@ def test_a_proposal_that_tells_an_answer_costs_the_curator_its_reward_only() -> 
 
 
 def test_the_curators_reward_can_be_chosen() -> None:
-    game = co_evolution_v0.raw_env([TASK], curator_reward=lambda outcome: 1.0 - outcome.reward)
-    game.reset(seed=0)
+    game = begun(co_evolution_v0.raw_env([TASK], curator_reward=lambda outcome: 1.0 - outcome.reward))
     game.step(PLAIN)
     for _ in TASK.turns:
         game.step("I would rather not.")
@@ -148,8 +153,7 @@ def test_in_parallel_only_the_mover_counts() -> None:
 
 
 def test_a_cut_off_dialogue_truncates_both_agents() -> None:
-    game = co_evolution_v0.raw_env([TASK])
-    game.reset(seed=0)
+    game = begun(co_evolution_v0.raw_env([TASK]))
     game.step(PLAIN)
     while game.agent_selection == SOLVER:
         game.step("<tool_call>broken")
@@ -174,8 +178,7 @@ def play(game: WrittenTasksGame, text: str, *, right: bool = True) -> dict[str, 
 
 
 def test_the_writer_moves_first_and_its_task_is_played() -> None:
-    game = co_evolution_v1.raw_env()
-    game.reset(seed=0)
+    game = begun(co_evolution_v1.raw_env())
     text = game.observe(TASK_WRITER)["text"]
     assert "files: show, open_in" in text
     assert game.profile.render() in text
@@ -192,8 +195,7 @@ def test_the_writer_moves_first_and_its_task_is_played() -> None:
 
 
 def test_the_writer_is_paid_by_the_success_of_its_specification_so_far() -> None:
-    game = co_evolution_v1.raw_env()
-    game.reset(seed=0)
+    game = begun(co_evolution_v1.raw_env())
     assert play(game, WANTED)[TASK_WRITER] == pytest.approx(0.6065, abs=1e-4)
     assert play(game, WANTED, right=False)[TASK_WRITER] == 1.0
     assert play(game, WANTED.replace("copy", "sort"), right=False)[TASK_WRITER] == pytest.approx(0.6065, abs=1e-4)
@@ -202,8 +204,7 @@ def test_the_writer_is_paid_by_the_success_of_its_specification_so_far() -> None
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", STUCK, WANTED[:-2], "[" * 100_000, WANTED * 2])
 def test_a_rejected_specification_costs_the_writer_its_reward_only(text: str) -> None:
-    game = co_evolution_v1.raw_env()
-    game.reset(seed=0)
+    game = begun(co_evolution_v1.raw_env())
     rewards = play(game, text)
     assert game.infos[TASK_WRITER]["rejection"]
     assert "_written_" not in game.infos[TASK_WRITER]["task"]

@@ -7,11 +7,11 @@ import pytest
 
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.diagnosis import Flag, Label, TurnDiagnosis
-from envs.dialogue import Dialogue, Protocol
+from envs.dialogue import Protocol
 from envs.task import Task, ToolCall
 from tests.envs.perturbations import sample
 from tests.envs.perturbing import BROKEN, truth
-from tests.envs.players import Action, play
+from tests.envs.players import Action, begun, play
 
 ALWAYS_APPLIES = {Label.PASS, Label.CORRECT_ABSTENTION, Label.SPURIOUS_TOOL_CALL, Label.NOT_REACHED}
 """Labels expected whatever the verdict; the others name a failure, and are expected where the turn failed."""
@@ -131,8 +131,7 @@ def test_calling_a_held_out_tool_is_flagged(protocol: Protocol) -> None:
 
 
 def test_turns_behind_a_spent_budget_are_not_reached(files: Task) -> None:
-    dialogue = Dialogue(files)
-    dialogue.reset()
+    dialogue = begun(files)
     dialogue.step(dialogue.dialect.render_calls(files.turns[0].ground_truth))
     dialogue.step("Done.")
     dialogue.truncate()

@@ -12,7 +12,7 @@ from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.registration import DIALOGUE_ID
 from envs.task import ToolCall
 from tests.envs.perturbing import BROKEN, truth
-from tests.envs.players import Action, play, play_ground_truth
+from tests.envs.players import Action, begun, play, play_ground_truth
 
 PWD = (ToolCall("pwd", {}),)
 
@@ -24,19 +24,6 @@ def test_gymnasiums_own_check_passes(name: str) -> None:
     check_env(made.unwrapped, skip_render_check=True)
     observation, _ = made.reset(seed=1)
     assert made.render() == observation
-
-
-def test_same_actions_same_dialogue() -> None:
-    def observations(name: str) -> list[object]:
-        dialogue = Dialogue(get_task(name), protocol=Protocol.SEAL)
-        seen: list[object] = [dialogue.reset(seed=5)]
-        actions = [BROKEN, "x", "", dialogue.dialect.render_calls(PWD), *["done"] * 8]
-        while not dialogue.over:
-            seen.append(dialogue.step(actions[len(seen) - 1]))
-        return seen
-
-    for name in ("multi_turn_base_5", "multi_turn_miss_func_16", "multi_turn_miss_param_77"):
-        assert observations(name) == observations(name)
 
 
 def test_the_first_observation_shows_tools_and_user_and_nothing_more_when_plain() -> None:
@@ -77,8 +64,7 @@ def test_held_out_tools_are_shown_when_they_are_revealed() -> None:
 
 
 def test_official_steps_without_a_call_end_the_turn_and_hidden_tools_run() -> None:
-    dialogue = Dialogue(get_task("multi_turn_miss_func_16"))
-    dialogue.reset()
+    dialogue = begun(get_task("multi_turn_miss_func_16"))
     observation, *_ = dialogue.step(dialogue.dialect.render_calls([ToolCall("echo", {"content": "hi"})]))
     assert "terminal_output" in observation
     dialogue.step(BROKEN)
@@ -86,8 +72,7 @@ def test_official_steps_without_a_call_end_the_turn_and_hidden_tools_run() -> No
 
 
 def test_seal_errors_return_and_the_turn_goes_on() -> None:
-    dialogue = Dialogue(get_task("multi_turn_miss_func_16"), protocol=Protocol.SEAL)
-    dialogue.reset()
+    dialogue = begun(get_task("multi_turn_miss_func_16"), protocol=Protocol.SEAL)
     for action in (
         BROKEN,
         dialogue.dialect.render_calls([ToolCall("echo", {"content": "hi"})]),
@@ -136,14 +121,12 @@ def test_until_failure_a_turn_that_fails_ends_the_dialogue_and_nothing_else_does
     assert won.diagnosis.labels[asked] is not Label.PASS
     assert won.success, "a turn in which nothing is checked cannot lose the dialogue"
 
-    dialogue = Dialogue(task, protocol=Protocol.UNTIL_FAILURE)
-    dialogue.reset()
+    dialogue = begun(task, protocol=Protocol.UNTIL_FAILURE)
     assert "[ERROR]" in dialogue.step(BROKEN)[0]
     assert dialogue.turn == 0, "errors return, as under the seal protocol"
 
     first = get_task("multi_turn_base_0")
-    dialogue = Dialogue(first, protocol=Protocol.UNTIL_FAILURE)
-    dialogue.reset()
+    dialogue = begun(first, protocol=Protocol.UNTIL_FAILURE)
     _, reward, terminated, truncated, info = dialogue.step("I cannot.")
     assert (reward, terminated, truncated) == (0.0, True, False)
     assert len(info["diagnosis"].labels) == len(first.turns)
@@ -151,8 +134,7 @@ def test_until_failure_a_turn_that_fails_ends_the_dialogue_and_nothing_else_does
 
 def test_reward_and_ends_come_with_the_last_step_only() -> None:
     task = get_task("multi_turn_base_1")
-    dialogue = Dialogue(task)
-    dialogue.reset()
+    dialogue = begun(task)
     ends = []
     for turn in task.turns:
         for action in (dialogue.dialect.render_calls(turn.ground_truth), "Done."):

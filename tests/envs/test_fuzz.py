@@ -14,6 +14,7 @@ from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.profile import FailureProfile
 from envs.task import Task
+from tests.envs.players import begun
 from tests.fuzz.pieces import REFERENCES, mutated, observations, sensible_call
 
 SCRAPS = st.lists(st.text(max_size=60), min_size=2, max_size=4)
@@ -56,8 +57,7 @@ def test_hostile_completions_raise_nothing_and_leave_nothing(dialect: Dialect, r
         completions = drawn + [mutated(rng, drawn) for _ in range(25)]
         rng.shuffle(completions)
         truth = dialect.render_calls([made for turn in task.turns for made in turn.ground_truth])
-        dialogue = Dialogue(task, dialect=dialect, protocol=protocol)
-        dialogue.reset()
+        dialogue = begun(task, dialect=dialect, protocol=protocol)
         for text in ([truth] if opened else []) + completions:
             observation, reward, terminated, truncated, info = dialogue.step(text)
             assert isinstance(observation, str)

@@ -24,7 +24,7 @@ from envs.verifier import Outcome, TruthTurn, TurnVerdict, prepare
 from envs.world import World
 from tests.bench.hostile_calls import COMPACT, FEEDBACK, everything, filled
 from tests.bench.hostile_states import INTO_ITSELF, call
-from tests.envs.players import play_ground_truth, results_shown
+from tests.envs.players import begun, play_ground_truth, results_shown
 
 STEP_S = 1.0
 STEP_MIB = 64
@@ -33,7 +33,7 @@ NOT_EXECUTED = "not executed"
 
 
 @pytest.mark.parametrize(
-    ("part", "measure", "every"), [("arguments", "time", 64), ("grown", "time", 24), ("accumulated", "memory", 7)]
+    ("part", "measure", "every"), [("arguments", "time", 128), ("grown", "time", 40), ("accumulated", "memory", 7)]
 )
 def test_the_search_finds_no_step_that_costs_too_much(
     part: str, measure: str, every: int, record_property: Callable[[str, object], None]
@@ -137,9 +137,7 @@ def test_a_folder_in_itself_says_where_it_is() -> None:
 
 
 def dialogue_of(task: Task, **options: JSON) -> Dialogue:
-    made = Dialogue(task, **{"dialect": COMPACT, **options})
-    made.reset()
-    return made
+    return begun(task, **{"dialect": COMPACT, **options})
 
 
 def records(dialogue: Dialogue) -> list[CallRecord]:
@@ -194,8 +192,7 @@ def longest(task: Task) -> int:
 def test_results_are_cut_where_the_context_ends_and_judged_whole() -> None:
     task = max((task for task in load_tasks().values() if simulators_of(task).padded), key=longest)
     room = longest(task) - len(prepare(task).turns[-1].results[-1]) // 2
-    dialogue = Dialogue(task, dialect=COMPACT, context=room // CHARACTERS_A_TOKEN)
-    dialogue.reset()
+    dialogue = begun(task, dialect=COMPACT, context=room // CHARACTERS_A_TOKEN)
     completions = [text for turn in task.turns for text in (COMPACT.render_calls(turn.ground_truth), "Done.")]
     said = [dialogue.step(text)[0] for text in completions]
     last = records(dialogue)[-1]

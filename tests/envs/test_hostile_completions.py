@@ -11,7 +11,7 @@ from envs.bfcl.tasks import get_task, load_tasks
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Dialogue, Protocol
 from envs.task import Category, Task, ToolCall
-from tests.envs.players import results_shown
+from tests.envs.players import begun, results_shown
 from tests.fuzz.attacks import EXPRESSIONS, MARK, written
 
 LIMIT_S = 0.2
@@ -130,8 +130,7 @@ def play(
     task: Task, dialect: Dialect, protocol: Protocol, attack: Sequence[str], *, truth: bool
 ) -> tuple[Dialogue, float]:
     """The dialogue with the attack after the first turn's calls (or alone, without `truth`), and its slowest step."""
-    dialogue = Dialogue(task, dialect=dialect, protocol=protocol)
-    dialogue.reset()
+    dialogue = begun(task, dialect=dialect, protocol=protocol)
     slowest = 0.0
     for index, turn in enumerate(task.turns):
         completions = [dialect.render_calls(turn.ground_truth)] if truth and turn.ground_truth else []

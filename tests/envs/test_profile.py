@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from envs.bfcl.tools import all_tools
 from envs.diagnosis import Diagnosis, Flag, Label, TurnDiagnosis
 from envs.errors import UserError
-from envs.profile import FailureProfile, Scope, Tally, turn_position
+from envs.profile import FailureProfile, Tally, turn_position
 from envs.task import JSON, Category
 from envs.trace import ViolationKind
 from envs.verifier import Outcome, TurnVerdict
@@ -119,7 +119,7 @@ def test_json_round_trip(before: list[Rollout], after: list[Rollout]) -> None:
     read = FailureProfile.from_dict(json.loads(text))
     assert json.dumps(read.to_dict()) == text
     assert (read.window, read.total) == (profile.window, profile.total)
-    assert [read.render("window"), read.render("total")] == [profile.render("window"), profile.render("total")]
+    assert read.render() == profile.render()
     if after:
         read.add(*after[0])
         profile.add(*after[0])
@@ -165,13 +165,12 @@ def test_an_empty_profile_can_be_read() -> None:
     assert FailureProfile().render() == "Rollouts: 0, turns: 0, success: 0.0%, mean reward: 0.000"
 
 
-def test_render_reads_the_scope_asked_for() -> None:
+def test_the_window_is_rendered() -> None:
     diagnosis = Diagnosis("t", "base", (turn_diagnosis(0, Label.PASS, None, None, "", set()),), True)
     profile = profile_of([(diagnosis, 1.0), (diagnosis, 1.0)])
     profile.start_window()
     profile.add(diagnosis, 0.5)
     assert profile.render().startswith("Rollouts: 1, turns: 1, success: 100.0%, mean reward: 0.500\n")
-    assert profile.render("total").startswith("Rollouts: 3, turns: 3, success: 100.0%, mean reward: 0.833\n")
 
 
 def test_the_most_frequent_stand_first_and_the_tail_is_cut() -> None:
@@ -201,8 +200,7 @@ def test_prevalence_is_the_share_of_failed_turns() -> None:
     assert profile.prevalence(Label.RECOVERY_FAILURE) == 0.0
     assert profile.prevalence(Label.PASS) == profile.prevalence(Label.NOT_REACHED) == 0.0
     profile.start_window()
-    scopes: tuple[Scope, ...] = ("window", "total")
-    assert [profile.prevalence(Label.STATE_MISMATCH, scope) for scope in scopes] == [0.0, pytest.approx(1 / 3)]
+    assert profile.prevalence(Label.STATE_MISMATCH) == 0.0
 
 
 ROW = [1, 1, 0, 0.0]

@@ -133,11 +133,6 @@ def test_the_order_of_a_part_is_the_published_one() -> None:
             assert places == sorted(places)
 
 
-def test_an_unknown_part_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^split part: 'tset' is not known; did you mean 'test'\?$"):
-        get_split().part("tset")
-
-
 @pytest.mark.parametrize("name", ["scenarios", "", ".", "/", "a" * 5_000, "\x00", "\ud800"])
 def test_an_unknown_split_is_refused(name: str) -> None:
     said = r"^split: .* is not known; allowed are 'scenario', 'category' or a JSON file\.$"

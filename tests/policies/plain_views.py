@@ -1,13 +1,11 @@
-"""`python -m tests.policies.plain_views -n TRAJECTORIES`: plays under cues, takes plain views, checks and counts them.
+"""Plays under cues, takes plain views, checks and counts them.
 
 A trajectory follows from the seed and its number. Its policy is a script that knows the task and the cues: it makes
 right calls, wrong ones, hostile texts, abstentions and quotations, and budgets cut it off.
 """
 
-import argparse
 import asyncio
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +28,6 @@ from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
 from tests.envs.advice import ADVICE
 from tests.fuzz.completions import KINDS
-from tests.fuzz.pieces import known_values
 from tests.policies.chat_models import chat_format, chat_tokenizer
 
 WIDE = Budgets(prompt=60_000, response=4096, context=131_072)
@@ -264,67 +261,26 @@ def _stands_in(inner: Sequence[int], outer: Sequence[int]) -> bool:
 
 @dataclass
 class Counted:
-    """What trajectories came to. Times are CPU seconds of the view alone, by source."""
+    """What trajectories came to."""
 
-    views: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     unprompted: Counter[str] = field(default_factory=Counter)
     """Reasons where the policy was not made to lean on cues."""
     ends: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     rewards: Counter[float] = field(default_factory=Counter)
-    cues: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
     played: Counter[str] = field(default_factory=Counter)
-    slowest: float = 0.0
 
     def add(self, case: Case) -> PlainView | NoView:
         """Takes the view of a case, checks it and counts it."""
-        started = time.process_time()
         view = plain_view(case.trajectory, case.task, case.form, case.budgets)
-        spent = time.process_time() - started
-        self.seconds[case.kind] += spent  # type: ignore[assignment]
-        self.slowest = max(self.slowest, spent)
         self.played[case.kind] += 1
         self.ends[case.trajectory.end] += 1
         self.labels.update(case.trajectory.diagnosis.labels)
         self.rewards[case.trajectory.reward] += 1
-        self.cues.update(cue.kind for cue in case.interface.schema_cues)
-        self.cues[f"recovery {case.interface.recovery}"] += 1
-        self.cues["guidelines"] += bool(case.interface.guidelines)
         if isinstance(view, NoView):
             self.reasons[view] += 1
             self.unprompted[view] += not case.leaning
         else:
             check_view(view, case)
-            self.views[case.kind] += 1
         return view
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-n", type=int, default=10_000, help="trajectories")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
-    counted = Counted()
-    for number in range(given.first, given.first + given.n):
-        try:
-            counted.add(random_case(given.seed, number))
-        except BaseException:
-            print(f"trajectory {number} of seed {given.seed}", flush=True)
-            raise
-        if number % 1_000 == 999:
-            known_values.cache_clear()
-            print(f"… {number + 1 - given.first}", flush=True)
-    shares = {kind: f"{counted.views[kind]} of {played}" for kind, played in sorted(counted.played.items())}
-    print(f"views: {counted.views.total()} of {counted.played.total()}; {shares}")
-    for name in ("reasons", "unprompted", "ends", "labels", "rewards", "cues"):
-        print(f"{name}: {dict(getattr(counted, name).most_common())}")
-    for kind, seconds in sorted(counted.seconds.items()):
-        print(f"{kind}: {1e3 * seconds / counted.played[kind]:.1f} ms of CPU a view")
-    print(f"slowest: {1e3 * counted.slowest:.0f} ms")
-
-
-if __name__ == "__main__":
-    main()

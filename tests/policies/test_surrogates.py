@@ -13,7 +13,7 @@ from envs import co_evolution_v0
 from envs.bfcl.source import write_results
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS, Dialect
-from envs.dialogue import Dialogue, Message, Protocol
+from envs.dialogue import Message, Protocol
 from envs.errors import UserError
 from envs.task import ToolCall
 from envs.text import map_texts, valid_text
@@ -26,6 +26,7 @@ from policies.trajectory import Trajectory
 from seal_ray.evaluation.records import Record
 from seal_ray.evaluation.resumable_log import ResumableLog
 from seal_ray.report.files import JsonLines
+from tests.envs.players import begun
 from tests.policies.chat_models import FAMILIES, family_tokenizer
 from tests.policies.test_control_tokens import form_of
 
@@ -87,8 +88,7 @@ def test_a_policy_that_says_it_loses_no_dialogue_and_no_record(family: str, prot
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
 def test_what_a_dialogue_says_can_be_encoded(dialect: Dialect, protocol: Protocol) -> None:
     for call in CALLS:
-        dialogue = Dialogue(TASK, dialect=dialect, protocol=protocol)
-        dialogue.reset()
+        dialogue = begun(TASK, dialect=dialect, protocol=protocol)
         for text in (dialect.render_calls([call]), HALF, f"<tool_call>\n{HALF}\n</tool_call>", f"[{HALF}(a='"):
             if dialogue.over:
                 break

@@ -34,6 +34,7 @@ SMALL = Recipe(
 )
 
 
+BUFFER = 16
 SOURCE = writable("toolworld")
 GOOD = '{"category": "base", "scenes": ["files"], "turns": [["files.show"]]}'
 
@@ -44,7 +45,7 @@ def quiet(seen: int, loss: float) -> None: ...
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setattr(training, "BUFFER", 16)
+    monkeypatch.setattr(training, "BUFFER", BUFFER)
 
 
 def test_a_model_that_starts_from_a_shipped_one_has_its_tokens_and_other_weights(tmp_path: Path) -> None:
@@ -57,11 +58,21 @@ def test_a_model_that_starts_from_a_shipped_one_has_its_tokens_and_other_weights
     assert 0 < max(moved) < 0.01, "a step's length, not a model of its own"
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model, built at once."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "BUFFER", BUFFER)
+        build(folder, SMALL, progress=quiet)
+    return folder
+
+
 @pytest.mark.parametrize(("at", "resumed"), [(8, 7), (12, 12)])
 def test_one_recipe_gives_one_model_also_when_interrupted(
-    at: int, resumed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: int, resumed: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build(tmp_path / "whole", SMALL, progress=quiet)
     monkeypatch.setattr(training, "SAVE_EVERY", 3)
     steps = []
 
@@ -79,7 +90,7 @@ def test_one_recipe_gives_one_model_also_when_interrupted(
     build(tmp_path / "parts", SMALL, progress=lambda seen, loss: steps.append(seen))
     assert steps[-1] == 12, "a model that is whole is not trained again"
     for name in ("model.safetensors", "tokenizer.json", "config.json", "chat_template.jinja", "recipe.json"):
-        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+        assert (tmp_path / "parts" / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 def test_another_recipes_state_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

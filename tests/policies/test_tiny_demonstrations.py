@@ -25,7 +25,7 @@ from policies.tiny.training import Recipe, tokenizer_for
 
 @pytest.fixture(scope="module")
 def played() -> list[Demonstration]:
-    return list(itertools.islice(demonstrations(0), 3000))
+    return list(itertools.islice(demonstrations(0), 1500))
 
 
 def rate(played: list[Demonstration], behaviour: Behaviour) -> tuple[float, int]:
@@ -50,7 +50,7 @@ def test_rates_on_the_plain_interface_and_under_a_guideline(behaviour: Behaviour
 
 def test_rare_behaviours_need_their_cue_and_nothing_else_changes() -> None:
     rare = (Behaviour.ABSTAIN, Behaviour.RECOVER)
-    played = list(itertools.islice(demonstrations(0, rare=rare), 2000))
+    played = list(itertools.islice(demonstrations(0, rare=rare), 1200))
     cues = {text for each in rare for text in GUIDELINES[each]} | set(BOTH_ABSTENTIONS)
     without = [each for each in played if each.interface.recovery is RecoveryLevel.NONE]
     unhelped = [each for each in without if not cues & set(each.interface.guidelines)]

@@ -16,6 +16,7 @@ from envs.task import Task, ToolCall
 from tests.envs.apibank.fake import write_folder
 from tests.envs.apibank.folder import FOLDER, needs_data
 from tests.envs.apibank.test_simulators import HOSTILE
+from tests.envs.players import begun
 
 QWEN = DIALECTS["qwen"]
 
@@ -28,8 +29,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ApiBank:
 
 def play(task: Task, *turns: list[ToolCall]) -> Dialogue:
     """One completion with these calls a turn, where there are any."""
-    dialogue = Dialogue(task)
-    dialogue.reset()
+    dialogue = begun(task)
     for calls in turns:
         if calls:
             dialogue.step(QWEN.render_calls(calls))
@@ -73,15 +73,13 @@ def test_hostile_calls_are_error_results_and_a_dialogue_is_bounded(source: ApiBa
     for call in HOSTILE:
         if call.arguments.get("level") == 1 << 100_000:
             continue  # no dialect can write or read it
-        dialogue = Dialogue(task)
-        dialogue.reset()
+        dialogue = begun(task)
         said = QWEN.render_calls([ToolCall(call.name, dict(list(call.arguments.items())[:50]))] * 3)
         started = time.process_time()
         dialogue.step(said)
         assert time.process_time() - started < 1
         assert dialogue.trace.turns[0] == () or all(record.is_error for record in dialogue.trace.turns[0][0].calls)
-    dialogue = Dialogue(task)
-    dialogue.reset()
+    dialogue = begun(task)
     reads = [ToolCall("ReadLamp", {"room": "hall"})] * 100
     dialogue.step(QWEN.render_calls([ToolCall("Rogue", {"deed": "exit"}), *reads]))
     records = dialogue.trace.turns[0][0].calls
