@@ -175,3 +175,33 @@ def test_the_installed_stack_is_the_pinned_one_and_works_on_cpu() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.split()[-2:] == ["2.60.0", "2.13.0"]
+
+
+def private_names(path: Path) -> Iterator[str]:
+    """The private names that a file reads from another object or imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            own.add(node.attr)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in PATCHING:
+            texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            names = [str(text).rpartition(".")[2] for text in texts]
+        else:
+            continue
+        yield from (name for name in names if re.match("_[a-zA-Z]", name) and name not in own)
+
+
+PATCHING = ("setattr", "delattr", "getattr", "hasattr")
+
+
+def test_tests_use_no_private_names() -> None:
+    defined = "\n".join(path.read_text(encoding="utf-8") for floor in (*FORBIDDEN, "tuning") for path in modules(floor))
+    ours = set(re.findall(r"\b_[a-zA-Z]\w*", defined))
+    ours.remove("_exit")  # which is the standard library's
+    assert not [(path, name) for path in modules("tests") for name in private_names(path) if name in ours]

@@ -57,7 +57,7 @@ class ScriptedEngine:
         if self._alive_for is not None:
             self._alive_for -= 1
         await asyncio.sleep(0)  # other requests run meanwhile, as with a real engine
-        tokens, finish = self._cut(request)
+        tokens, finish = self.cut(request)
         return GenResult(
             token_ids_T=tokens,
             sampled_logprobs_T=self._logprobs(request, request.prompt_ids + tokens, len(request.prompt_ids)),
@@ -102,7 +102,8 @@ class ScriptedEngine:
     async def close(self) -> None:
         self._closed = True
 
-    def _cut(self, request: GenRequest) -> tuple[tuple[int, ...], Finish]:
+    def cut(self, request: GenRequest) -> tuple[tuple[int, ...], Finish]:
+        """The scripted tokens up to a stop token or the limit, and why they end there. Raises `ValueError`."""
         tokens = tuple(self._answer(request))[: request.max_tokens]
         for index, token in enumerate(tokens):
             if token in request.stop_token_ids:

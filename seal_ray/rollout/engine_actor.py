@@ -55,7 +55,7 @@ class EngineActor:
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
-        self._engine: Engine | None = None
+        self.engine: Engine | None = None
         self._changing = asyncio.Lock()
 
     async def versions(self) -> Mapping[str, int]:
@@ -99,25 +99,25 @@ class EngineActor:
         return [os.getpid(), *self._core()]
 
     async def close(self) -> None:
-        if self._engine is not None:
-            await self._engine.close()
+        if self.engine is not None:
+            await self.engine.close()
 
     def _core(self) -> list[int]:
         """Process ids of the engine's core, if it is another process."""
-        return list(getattr(self._engine, "processes", list)())
+        return list(getattr(self.engine, "processes", list)())
 
     async def _ready(self) -> Engine:
         """The engine, started if need be. The caller holds `_changing`."""
-        if self._engine is None:
+        if self.engine is None:
             gc.disable()  # collections would take a quarter of the time of imports
             try:
-                self._engine = await start(self._spec)
+                self.engine = await start(self._spec)
             finally:
                 gc.enable()
             if self._core():
                 lower_process_priority()  # another process computes
             gc.freeze()  # later collections, which halt all requests, skip these objects
-        return self._engine
+        return self.engine
 
     async def _settled(self) -> Engine:
         """The engine after pending updates."""

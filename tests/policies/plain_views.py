@@ -88,7 +88,7 @@ class Script(ScriptedEngine):
         super().__init__(lambda _: next(waiting, last))
 
     async def generate(self, request: GenRequest) -> GenResult:
-        tokens, finish = self._cut(request)
+        tokens, finish = self.cut(request)
         places = range(len(request.prompt_ids), len(request.prompt_ids) + len(tokens))
         logprobs = tuple(-(place + token / 1e6) for place, token in zip(places, tokens, strict=True))
         return GenResult(tokens, logprobs, (7,) * len(tokens), finish, cached_tokens=len(request.prompt_ids) // 2)

@@ -31,13 +31,13 @@ class RemembersAll(VllmEngine):
     """The real engine, with a memory of what went in and came out."""
 
     def remember(self) -> list[tuple[GenRequest, GenResult]]:
-        self._memory: list[tuple[GenRequest, GenResult]] = []
-        return self._memory
+        self.memory: list[tuple[GenRequest, GenResult]] = []
+        return self.memory
 
     async def generate(self, request: GenRequest) -> GenResult:
         result = await super().generate(request)
-        if hasattr(self, "_memory"):
-            self._memory.append((request, result))
+        if hasattr(self, "memory"):
+            self.memory.append((request, result))
         return result
 
 

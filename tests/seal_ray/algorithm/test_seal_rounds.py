@@ -180,7 +180,7 @@ def deliveries(actor: Any) -> tuple[list[str], dict[str, torch.Tensor]]:
     """The types of what an engine's actor was given since it began, and the content of the last of them."""
 
     def read(self: Any) -> tuple[list[str], dict[str, torch.Tensor]]:
-        given = [weights for weights, _ in self._engine.weight_updates]
+        given = [weights for weights, _ in self.engine.weight_updates]
         return [type(weights).__name__ for weights in given], {name: each.clone() for name, each in given[-1].items()}
 
     found: tuple[list[str], dict[str, torch.Tensor]] = ray.get(actor.__ray_call__.remote(read))

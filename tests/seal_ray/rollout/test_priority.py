@@ -69,7 +69,7 @@ def test_a_front_end_lowered_where_its_engine_computes_in_another_process(lowere
     spec = EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=factory)
     actor: Any = ray.remote(EngineActor).remote(spec)
     ray.get(actor.versions.remote())
-    began, now = ray.get(actor.__ray_call__.remote(lambda self: (self._engine.began, niceness(0))))
+    began, now = ray.get(actor.__ray_call__.remote(lambda self: (self.engine.began, niceness(0))))
     assert began == niceness(0), "a cluster of a run's own gives workers the usual priority"
     assert now == (LOWEST if lowered else began)
     ray.kill(actor)
