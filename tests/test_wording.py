@@ -43,7 +43,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("policies/watchdog.py", "over"): "`with watch.over(task)` reads as a sentence",
     ("seal_ray/config/earlier.py", "division"): "the name of a setting of an earlier version",
     ("seal_ray/grpo/packing.py", "to"): "PyTorch's name for a copy on a device",
-    ("seal_ray/grpo/rows.py", "of"): "an alternative constructor",
+    ("seal_ray/grpo/packing.py", "of"): "an alternative constructor",
     ("seal_ray/proposing/task_pool.py", "tells"): "a rejection, which runs record",
 }
 """File and text → the reason why it stays."""
