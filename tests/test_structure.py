@@ -38,7 +38,19 @@ def test_imports_go_downward(floor: str) -> None:
 
 
 LAYERS = (
-    *("metrics", "state", "rllib", "config", "grpo", "report", "evaluation", "rollout", "training", "agent"),
+    *(
+        "metrics",
+        "state",
+        "statistics",
+        "rllib",
+        "config",
+        "grpo",
+        "report",
+        "evaluation",
+        "rollout",
+        "training",
+        "agent",
+    ),
     *("proposing", "algorithm", "run", "exams", "warm_start", "serving", "cli"),
 )
 """The layers of `seal_ray`, from the bottom."""

@@ -176,7 +176,11 @@ def command(
     session = _Session(models, names, out or Path("runs") / "exams" / names["model"], fresh, how, server, dtype)
     with ExitStack() as stack:
         exams = _open_exams([name for name in suites if name not in SUITES], data, embeddings, stack)
-        items = {name: _choose(exam, limit, categories) for name, exam in exams.items()}
+        items: dict[str, list[Item]] = {}
+        for name, exam in exams.items():
+            every = exam.items()
+            check_known("category", list(dict.fromkeys(item.category for item in every if item.counts)), *categories)
+            items[name] = choose_items(every, limit=limit, categories=categories)
         _examine(session, suites, exams, items, {"data": data, "embeddings": embeddings})
 
 
@@ -280,12 +284,6 @@ def exam_settings(name: str, exam: Exam, services: Mapping[str, str | None]) -> 
         for key, value in services.items()
         if key in fields and value is not None
     }
-
-
-def _choose(exam: Exam, limit: int | None, categories: Sequence[str]) -> list[Item]:
-    items = exam.items()
-    check_known("category", list(dict.fromkeys(item.category for item in items if item.counts)), *categories)
-    return choose_items(items, limit=limit, categories=categories)
 
 
 async def _examine_model(

@@ -58,15 +58,13 @@ class AgentSpec:
 class ArmSpec:
     """How the groups of a round are divided between arms.
 
-    With `on_common_tasks` all arms of a window play the same tasks and are compared by a posterior; with `by_category`
-    half of the tasks choose their arms.
+    With `on_common_tasks` all arms of a window play the same tasks and are compared by a posterior.
     """
 
     pairs: bool = False
     plain_share: float = 1.0
     plain_share_end: float | None = None
     on_common_tasks: bool = False
-    by_category: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,5 +195,4 @@ def _arms(curator: schema.CuratorSection) -> ArmSpec:
     if not isinstance(curator, GuidingCuratorSection):
         return ArmSpec()
     is_model = isinstance(curator, LLMCuratorSection)
-    by_category = isinstance(curator, LLMCuratorSection) and curator.allocation == "by_category"
-    return ArmSpec(curator.pairs, curator.plain_share, curator.plain_share_end, is_model, by_category)
+    return ArmSpec(curator.pairs, curator.plain_share, curator.plain_share_end, is_model)

@@ -23,10 +23,10 @@ from policies.engine.choice import start_engine
 from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Solver
-from seal_ray.evaluation.intervals import Interval, wilson
 from seal_ray.evaluation.resumable_log import SETTINGS, ResumableLog
 from seal_ray.evaluation.suites import EvaluationPlan
 from seal_ray.report.files import replace_file
+from seal_ray.statistics import Interval, wilson
 
 _SUMMARY = "summary.json"
 
@@ -186,7 +186,11 @@ def open_folder(plan: EvaluationPlan, out: Path, *, fresh: bool = False) -> Resu
     Raises `UserError` if the folder holds another evaluation.
     """
     dialogues, summary = out / "trajectories.jsonl", out / _SUMMARY
-    log = ResumableLog(dialogues, plan.settings(), _keyed_record, what="evaluation", fresh=fresh)
+
+    def keyed(row: dict[str, Any]) -> tuple[tuple[str, int], Record]:
+        return (row["task"], row["seed"]), Record.from_dict(row)
+
+    log = ResumableLog(dialogues, plan.settings(), keyed, what="evaluation", fresh=fresh)
     if not fresh and not log.is_begun:
         for old in (dialogues, summary):
             if old.exists():
@@ -195,11 +199,6 @@ def open_folder(plan: EvaluationPlan, out: Path, *, fresh: bool = False) -> Resu
         summary.unlink(missing_ok=True)
     log.open()
     return log
-
-
-def _keyed_record(row: dict[str, Any]) -> tuple[tuple[str, int], Record]:
-    record = Record.from_dict(row)
-    return (record.task, record.seed), record
 
 
 async def evaluate(

@@ -13,9 +13,9 @@ from typing import Any
 from rich.table import Table
 
 from envs.received import read_json_object
-from seal_ray.evaluation.intervals import Interval, mcnemar, paired_difference, wilson
 from seal_ray.exams.exam_run import Answer, AnswerLog
 from seal_ray.report.files import replace_file
+from seal_ray.statistics import Interval, mcnemar, paired_difference, wilson
 
 ALL = "all"
 

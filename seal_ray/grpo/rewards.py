@@ -30,18 +30,18 @@ REWARDS: Registry[Reward] = Registry(
 )
 
 
-def progress_reward(diagnosis: Diagnosis, *, abstention_weight: float = ABSTENTION_WEIGHT) -> float:
+def progress_reward(diagnosis: Diagnosis) -> float:
     """The share of a dialogue's turns that passed, 0 to 1; 1 exactly if all did.
 
     A turn with ground truth, reached or not, has the weight 1 and the verifier's verdict. A turn without any has
-    `abstention_weight` and passes if nothing was called; at a weight of 1, never calling a tool is a local optimum,
+    `ABSTENTION_WEIGHT` and passes if nothing was called; at a weight of 1, never calling a tool is a local optimum,
     which SEAL's authors observed (arXiv 2605.24426 and its released code).
     """
     total = passed = 0.0
     for turn in diagnosis.turns:
         if turn.verdict.outcome is Outcome.UNSCORED:
             # The paper's label depends on executed calls alone, so that finer labels never change a reward.
-            weight, turn_passed = abstention_weight, turn.paper_label != "spurious_tool_call"
+            weight, turn_passed = ABSTENTION_WEIGHT, turn.paper_label != "spurious_tool_call"
         else:
             weight, turn_passed = 1.0, turn.verdict.passed
         total += weight

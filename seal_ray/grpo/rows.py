@@ -1,9 +1,8 @@
 """`Row`: a sample with its advantage; `Minibatch`: the groups of rows of one gradient step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +45,7 @@ class Minibatch:
     global_tokens: int
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[Row]]) -> Minibatch:
+    def of(cls, groups: Sequence[Sequence[Row]]) -> Self:
         """The minibatch of one learner."""
         return cls(groups, sum(row.sampled_tokens for group in groups for row in group))
 

@@ -70,8 +70,11 @@ def most_varied(
     met = [_words(interface) for interface in (*known, *tried)]
     picked: list[Interface] = []
     while left and len(picked) < most:
-        nearest = [max((_alike(_words(each), words) for words in met), default=0.0) for each in left]
-        picked.append(left.pop(nearest.index(min(nearest))))
+        likeness = [
+            max((len(own & words) / max(1, len(own | words)) for words in met), default=0.0)
+            for own in map(_words, left)
+        ]
+        picked.append(left.pop(likeness.index(min(likeness))))
         met.append(_words(picked[-1]))
     return picked
 
@@ -79,10 +82,6 @@ def most_varied(
 def _words(interface: Interface) -> frozenset[str]:
     said = " ".join((*interface.guidelines, str(interface.recovery), *map(str, interface.schema_cues)))
     return frozenset(re.findall(r"\w+", said.casefold()))
-
-
-def _alike(left: frozenset[str], right: frozenset[str]) -> float:
-    return len(left & right) / max(1, len(left | right))
 
 
 GUIDELINE_TOKENS = 256

@@ -24,10 +24,10 @@ class TaskDifficulty:
     high: float
 
 
-def difficulty(successes: float, rollouts: float, level: float = LEVEL) -> TaskDifficulty:
+def difficulty(successes: float, rollouts: float) -> TaskDifficulty:
     """p̂ and Jeffreys' interval, from numbers of successes and rollouts, which discounts can make fractions.
 
-    The interval is the middle `level` of Beta(successes + ½, failures + ½), extended to 0 without successes and to 1
+    The interval is the middle `LEVEL` of Beta(successes + ½, failures + ½), extended to 0 without successes and to 1
     without failures (Brown, Cai and DasGupta, "Interval Estimation for a Binomial Proportion", 2001). With weighted
     rollouts it is conservative. Raises `ValueError` for more successes than rollouts.
     """
@@ -35,7 +35,7 @@ def difficulty(successes: float, rollouts: float, level: float = LEVEL) -> TaskD
         raise ValueError(f"{successes} successes in {rollouts} rollouts")
     if rollouts <= 0:
         return TaskDifficulty(None, 0.0, 1.0)
-    failures, tail = max(0.0, rollouts - successes), (1 - level) / 2
+    failures, tail = max(0.0, rollouts - successes), (1 - LEVEL) / 2
     low = 0.0 if successes <= 0 else float(betaincinv(successes + 0.5, failures + 0.5, tail))
     high = 1.0 if failures <= 0 else float(betaincinv(successes + 0.5, failures + 0.5, 1 - tail))
     return TaskDifficulty(min(1.0, successes / rollouts), low, high)

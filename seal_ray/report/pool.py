@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, Field
 from rich.table import Table
 from rich.text import Text
-from scipy import stats  # type: ignore[import-untyped]
 
 from envs.errors import UserError
 from envs.task import sorted_categories
@@ -25,6 +24,7 @@ from policies.task_writer.llm import SOUGHT
 from seal_ray.config.schema import Share
 from seal_ray.report.files import read_windows
 from seal_ray.report.pictures import BLACK, BLUE, COLOURS, DPI, GREY, RED, as_label, round_axis, save_picture
+from seal_ray.statistics import Estimate, mean_estimate
 
 
 class PoolTask(BaseModel):
@@ -155,26 +155,10 @@ def _shares(axes: Axes, windows: Sequence[PoolWindow], names: Sequence[str], key
 KINDS = ("all played tasks", "written in the window")
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A mean over runs with Student's 95 % interval, which is infinite for one run."""
-
-    runs: int
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:+.3f}, {self.high:+.3f}]" if self.runs > 1 else f"{self.value:.3f}"
-
-
-def mean_of(values: Sequence[float]) -> Mean:
-    """The mean of one value or more, each of a run."""
-    if len(values) == 1:
-        return Mean(1, values[0], float("-inf"), float("inf"))
-    mean, error = fmean(values), stdev(values) / len(values) ** 0.5
-    low, high = stats.t.interval(0.95, len(values) - 1, mean, error) if error else (mean, mean)
-    return Mean(len(values), mean, float(low), float(high))
+def _cell(mean: Estimate | None) -> str:
+    if mean is None:
+        return "–"
+    return f"{mean.mean:.3f}" + ("" if mean.low is None else f" [{mean.low:+.3f}, {mean.high:+.3f}]")
 
 
 def success_by_window(windows: Sequence[PoolWindow]) -> dict[str, list[float | None]]:
@@ -199,8 +183,8 @@ class Movement:
     """
 
     rounds: Sequence[int]
-    means: Mapping[str, Sequence[Mean | None]]
-    nearer: Mapping[str, Mean | None]
+    means: Mapping[str, Sequence[Estimate | None]]
+    nearer: Mapping[str, Estimate | None]
 
 
 def movement(pools: Sequence[Sequence[PoolWindow]]) -> Movement:
@@ -211,15 +195,15 @@ def movement(pools: Sequence[Sequence[PoolWindow]]) -> Movement:
             "run: the runs have not the same windows; give runs of one length and one task_writer.update_every."
         )
     runs = [success_by_window(pool) for pool in pools]
-    means: dict[str, list[Mean | None]] = {}
-    nearer: dict[str, Mean | None] = {}
+    means: dict[str, list[Estimate | None]] = {}
+    nearer: dict[str, Estimate | None] = {}
     for kind in KINDS:
         columns = zip(*(run[kind] for run in runs), strict=True)
         known = [[value for value in column if value is not None] for column in columns]
-        means[kind] = [mean_of(values) if values else None for values in known]
+        means[kind] = [mean_estimate(values) if values else None for values in known]
         ends = [(run[kind][0], run[kind][-1]) for run in runs]
         gains = [abs(a - SOUGHT) - abs(b - SOUGHT) for a, b in ends if a is not None and b is not None]
-        nearer[kind] = mean_of(gains) if gains else None
+        nearer[kind] = mean_estimate(gains) if gains else None
     return Movement(rounds, means, nearer)
 
 
@@ -228,8 +212,8 @@ def movement_table(result: Movement) -> Table:
     table = Table("round", *KINDS, title="mean success of written tasks, with 95 % interval over runs")
     for place, number in enumerate(result.rounds):
         cells = (result.means[kind][place] for kind in KINDS)
-        table.add_row(str(number), *("–" if mean is None else str(mean) for mean in cells))
-    table.add_row("nearer to 0.5", *("–" if mean is None else str(mean) for mean in result.nearer.values()))
+        table.add_row(str(number), *(_cell(mean) for mean in cells))
+    table.add_row("nearer to 0.5", *(_cell(mean) for mean in result.nearer.values()))
     return table
 
 
@@ -242,8 +226,8 @@ def draw_movement(result: Movement, path: Path, *, title: str = "") -> None:
         if not points:
             continue
         rounds, means = zip(*points, strict=True)
-        axes.plot(rounds, [mean.value for mean in means], color=colour, marker="o", markersize=4, label=kind)
-        if all(mean.runs > 1 for mean in means):
+        axes.plot(rounds, [mean.mean for mean in means], color=colour, marker="o", markersize=4, label=kind)
+        if all(mean.low is not None for mean in means):
             low, high = [mean.low for mean in means], [mean.high for mean in means]
             axes.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.axhline(SOUGHT, color=BLACK, linewidth=1.0)

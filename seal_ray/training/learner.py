@@ -167,7 +167,9 @@ class SealLearner(RowsLearner):
             packed = collate(groups).to(self.device)
             proximal_M = None
             if any(map(row_loss.needs_own_logprobs, members)):
-                proximal_M = torch.cat([proximal.get(id(row), _as_sampled(row)) for row in members]).to(self.device)
+                sampled = [torch.from_numpy(row.sampled_logprobs_T[row.mask_T]) for row in members]
+                own = [proximal.get(id(row), each) for row, each in zip(members, sampled, strict=True)]
+                proximal_M = torch.cat(own).to(self.device)
             packed, weight = row_loss.reweight(packed, proximal_M)
             self.counted = self.counted + Counts(weight=weight)
             batch = {PACKED: packed, PROXIMAL: proximal_M}
@@ -321,11 +323,6 @@ class SealLearner(RowsLearner):
 
 _EMPTY = make_row([0, 0], [False, False], [0.0, 0.0], 0.0)
 """A row without sampled tokens, for learners that have fewer micro-batches than others."""
-
-
-def _as_sampled(row: Row) -> Tensor:
-    """The log-probs of a row's sampled tokens at sampling."""
-    return torch.from_numpy(row.sampled_logprobs_T[row.mask_T])
 
 
 def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from seal_ray.statistics import mean_estimate
 from tuning.comparison.findings import markdown_table, shown
-from tuning.statistics import mean_estimate
 
 BASELINE = "vanilla"
 MEASURES = {"won, %": "success", "turns done, %": "turns_done"}

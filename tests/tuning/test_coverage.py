@@ -12,8 +12,8 @@ import pytest
 from scipy import stats  # type: ignore[import-untyped]
 from scipy.special import expit  # type: ignore[import-untyped]
 
+from seal_ray.statistics import Floats, crossed_error, crossed_estimate, mean_estimate
 from tests.conftest import TABLE
-from tuning.statistics import Floats, crossed_error, crossed_estimate, mean_estimate
 
 TASKS = 400
 DIFFICULTY = 2.0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]
 
-from tuning.statistics import (
+from seal_ray.statistics import (
     Estimate,
     crossed_error,
     crossed_estimate,

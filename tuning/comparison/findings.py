@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from envs.errors import UserError
 from envs.task import sorted_categories
+from seal_ray.statistics import LEVEL, Estimate, mean_estimate, remark
 from tuning.comparison.collect import ArmTrial, Comparison
 from tuning.comparison.measures import (
     FINAL,
@@ -24,7 +25,6 @@ from tuning.comparison.measures import (
     value_of,
 )
 from tuning.record import State
-from tuning.statistics import LEVEL, Estimate, mean_estimate, remark
 
 _DIGITS = {SHARE: 1, "rounds": 1}
 """Unit → digits after the decimal point, if any."""

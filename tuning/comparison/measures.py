@@ -8,9 +8,7 @@ import numpy as np
 
 from seal_ray.metrics import categories_of
 from seal_ray.report.files import Row
-from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
-from tuning.record import State
-from tuning.statistics import (
+from seal_ray.statistics import (
     Estimate,
     crossed_estimate,
     holm,
@@ -19,6 +17,8 @@ from tuning.statistics import (
     mean_estimate,
     normalised_area,
 )
+from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
+from tuning.record import State
 
 SHARE = "share"
 """The unit of measures between 0 and 1, which reports show in percent."""

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from seal_ray.report.files import Row
 from seal_ray.report.pictures import BLACK, COLOURS, LABEL_COLOURS, as_share, finish, save_picture, stack
+from seal_ray.statistics import Estimate, mean_estimate
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
 from tuning.comparison.measures import Cost, rollouts_until, tasks_until
 from tuning.record import State
-from tuning.statistics import Estimate, mean_estimate
 
 _COLOURS = (BLACK, *COLOURS[:6])
 _LINES = ("solid", "dashed", "dotted")

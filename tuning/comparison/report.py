@@ -6,6 +6,7 @@ from pathlib import Path
 from envs.interface import Interface, interface_diff
 from envs.interface.json_form import interface_from_dict
 from seal_ray.report.files import Row, replace_file
+from seal_ray.statistics import Estimate
 from tuning.comparison.collect import ArmTrial, Comparison, collect
 from tuning.comparison.findings import (
     EFFICIENCY,
@@ -45,7 +46,6 @@ from tuning.comparison.measures import (
 from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
 from tuning.recipe import place_differences
 from tuning.record import State, write_csv
-from tuning.statistics import Estimate
 
 COLUMNS = (
     *("arm", "seed", "state", "rounds", "measure", "value", "low", "high", "given_seeds_low", "given_seeds_high"),

@@ -12,7 +12,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import Study
 from optuna.trial import create_trial
 
-from tuning.statistics import LEVEL
+from seal_ray.statistics import LEVEL
 from tuning.sweep.parameter import SweptParameter, Value
 
 FEWEST = 4

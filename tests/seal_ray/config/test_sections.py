@@ -78,8 +78,8 @@ def test_without_adapters_each_proposer_has_an_engine() -> None:
             ArmSpec(plain_share=0.5, plain_share_end=1.0, on_common_tasks=True),
         ),
         (
-            ["curator.kind=llm", "curator.allocation=by_category", "curator.plain_share_end=null"],
-            ArmSpec(pairs=True, plain_share=0.5, on_common_tasks=True, by_category=True),
+            ["curator.kind=llm", "curator.plain_share_end=null"],
+            ArmSpec(pairs=True, plain_share=0.5, on_common_tasks=True),
         ),
     ],
 )

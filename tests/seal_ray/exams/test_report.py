@@ -10,10 +10,10 @@ import pytest
 
 from envs.exams import Exam
 from policies.engine.scripted import ScriptedEngine
-from seal_ray.evaluation.intervals import Interval, mcnemar, paired_difference, wilson
 from seal_ray.exams.exam_run import Answer, AnswerLog
 from seal_ray.exams.report import exam_rows, exam_table, write, write_log
 from seal_ray.exams.tau2.inspecting import environment
+from seal_ray.statistics import Interval, mcnemar, paired_difference, wilson
 from tests.seal_ray.exams.tau2_script import interpreter, needs_inspect
 from tests.seal_ray.exams.test_sitting import EXAM, adds, sit
 

@@ -152,13 +152,6 @@ def test_progress_is_the_share_of_turns_that_passed(turns: list[Label], expected
     assert progress_reward(diagnosed(*turns)) == pytest.approx(expected)
 
 
-def test_the_weight_of_abstentions() -> None:
-    never_calls = diagnosed(ABSTAINED, Label.MISSING_TOOL_CALL)
-    assert progress_reward(never_calls, abstention_weight=1.0) == 0.5
-    assert progress_reward(never_calls, abstention_weight=0.0) == 0.0
-    assert progress_reward(diagnosed(ABSTAINED), abstention_weight=0.0) == 1.0
-
-
 LABELS = [*RHO_DEFAULT, NOT_REACHED]
 ROLLOUTS = st.lists(st.tuples(st.floats(-5, 5), st.lists(st.sampled_from(LABELS), max_size=6)), min_size=1, max_size=12)
 SETTINGS = st.builds(

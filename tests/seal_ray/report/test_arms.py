@@ -204,11 +204,11 @@ def test_runs_of_several_seeds_show_whether_success_moves_towards_one_half(tmp_p
         first, last = found.means[kind]
         assert first is not None
         assert last is not None
-        assert [first.value, last.value] == pytest.approx([0.4167, 0.5], abs=1e-4)
+        assert [first.mean, last.mean] == pytest.approx([0.4167, 0.5], abs=1e-4)
         assert [last.low, last.high] == pytest.approx([0.2516, 0.7484], abs=1e-4)
         nearer = found.nearer[kind]
         assert nearer is not None
-        assert nearer.value == pytest.approx((0.3 + 0.2 + 0.45) / 3), "the distance to one half, not the difference"
+        assert nearer.mean == pytest.approx((0.3 + 0.2 + 0.45) / 3), "the distance to one half, not the difference"
     said = run_main("pool", *map(str, runs))
     assert "0.500 [+0.252, +0.748]" in said
     assert (runs[0] / "pools.png").read_bytes().startswith(b"\x89PNG")

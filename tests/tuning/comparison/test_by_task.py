@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from seal_ray.report.files import RunFolder
+from seal_ray.statistics import crossed_estimate, holm, mean_estimate
 from tests.tuning.comparison.folders import constant, drawn, make_comparison, picked, play, report_of, table_rows
 from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.measures import (
@@ -21,7 +22,6 @@ from tuning.comparison.measures import (
     value_of,
 )
 from tuning.comparison.report import write_results
-from tuning.statistics import crossed_estimate, holm, mean_estimate
 
 BASELINE = {"base": 0.5, "miss_func": 0.8}
 ARMS = {"vanilla": BASELINE, "rules": {"base": 0.9, "miss_func": 0.3}, "fixed": {"base": 0.55, "miss_func": 0.75}}

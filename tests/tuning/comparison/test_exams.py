@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from seal_ray.statistics import mean_estimate
 from tests.refusal import refusal
 from tests.tuning.comparison.folders import ROUNDS, constant, make_comparison, play, table_rows
 from tuning.comparison.collect import collect, trial_folder
@@ -13,7 +14,6 @@ from tuning.comparison.findings import exam_lines, exam_measures
 from tuning.comparison.measures import results_of
 from tuning.comparison.merge import merge
 from tuning.comparison.report import write_results
-from tuning.statistics import mean_estimate
 
 GAINED = {"a": (2, 2), "b": (1, 1), "c": (0, 1)}
 LOST = {"a": (1, 2), "b": (0, 1), "c": (0, 1)}

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from envs.errors import SealError, UserError
 from envs.interface import Interface
+from seal_ray.statistics import mean_estimate
 from tests.tuning.comparison.folders import (
     CUES,
     GUIDED,
@@ -28,7 +29,6 @@ from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, results_of, value_of
 from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, changes_of, short_table, write_results
 from tuning.record import State, mark_failed, mark_started
-from tuning.statistics import mean_estimate
 
 LEVELS = {("vanilla", 0): 0.2, ("vanilla", 1): 0.3, ("vanilla", 2): 0.4, ("rules", 0): 0.4, ("rules", 1): 0.6}
 

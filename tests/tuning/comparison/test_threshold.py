@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from seal_ray.statistics import mean_estimate
 from tests.tuning.comparison.folders import (
     ROLLOUTS,
     ROUNDS,
@@ -20,7 +21,6 @@ from tuning.comparison.findings import EFFICIENCY
 from tuning.comparison.measures import Threshold, results_of, threshold_of, value_of
 from tuning.comparison.report import write_results
 from tuning.record import mark_failed
-from tuning.statistics import mean_estimate
 
 LEVELS = {"vanilla": (0.6, 0.4, 0.5), "rules": (1.0, 1.0, 0.5)}
 """Success after the last round; evaluated at 0, 4 and 8, it grows in a straight line."""
