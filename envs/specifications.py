@@ -95,6 +95,8 @@ class CategoryFilter:
     def __init__(self, source: Writable, categories: Sequence[str]) -> None:
         self._source = source
         self._categories = tuple(categories)
+        self.read, self.specification_in = source.read, source.specification_in
+        self.apart, self.compose = source.apart, source.compose
 
     @property
     def specification_schema(self) -> Mapping[str, Any]:
@@ -108,22 +110,8 @@ class CategoryFilter:
     def specification_help(self) -> str:
         return f"{self._source.specification_help}\nOf these categories alone: {', '.join(self._categories)}."
 
-    def read(self, text: str) -> Specification:
-        return self._source.read(text)
-
     def draw(self, rng: random.Random, *, category: str | None = None, depth: int | None = None) -> Specification:
         return self._source.draw(rng, category=category or rng.choice(self._categories), depth=depth)
-
-    def specification_in(self, task_id: str) -> Specification | None:
-        return self._source.specification_in(task_id)
-
-    def apart(self, tasks: Iterable[Task]) -> Apart:
-        return self._source.apart(tasks)
-
-    def compose(
-        self, specification: Specification, seed: int, *, part: str = "train", apart: Apart | None = None
-    ) -> Task | Rejected:
-        return self._source.compose(specification, seed, part=part, apart=apart)
 
 
 def likeness(a: Specification, b: Specification) -> float:

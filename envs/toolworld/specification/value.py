@@ -39,11 +39,6 @@ def intents_of(scene: str) -> tuple[str, ...]:
     return tuple(name for name in phrases() if name.startswith(f"{scene}."))
 
 
-@cache
-def _all_intents() -> frozenset[str]:
-    return frozenset(phrases())
-
-
 def slots_of(intent: str) -> tuple[str, ...]:
     """The values that a user can leave out of such a request."""
     return tuple(phrases()[intent].without)
@@ -102,7 +97,7 @@ class TaskSpecification:
         for number, intents in enumerate(self.turns, start=1):
             check_length(f"turns: turn {number}", intents, MOST_INTENTS)
             for name in intents:
-                if type(name) is str and name in _all_intents():
+                if type(name) is str and name in phrases():
                     if name.partition(".")[0] not in self.scenes:
                         raise UserError(f"turns: turn {number}: the scene of {name!r} is not one of the scenes.")
                 else:
