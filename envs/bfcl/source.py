@@ -23,6 +23,8 @@ REGISTERED = {"qwen": "Qwen/Qwen3-8B-FC", "llama3_json": "meta-llama/Llama-3.1-8
 REGISTERED["toolace"] = "Team-ACE/ToolACE-2-8B"
 """Dialect → the name of a registered model whose official handler reads it."""
 
+_RESULTS = "BFCL_v4_multi_turn_{}_result.json"
+
 RENAMED_PREFIX = "renamed_"
 """Prefix of a variant's id; the task's id follows, and the two numbers that seed its names."""
 _RENAMED_ID = re.compile(rf"{RENAMED_PREFIX}({ID_PREFIX}[a-z_]+_[0-9]+)_([0-9]{{1,9}}_[0-9]{{1,9}})")
@@ -54,7 +56,24 @@ class Bfcl(TaskSource):
         return task_id in load_tasks()
 
     def write_results(self, folder: Path, played: Sequence[Played], dialect: str) -> str:
-        write_results(folder, played, dialect)
+        """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json`, which the returned command grades.
+
+        A turn that was cut off is left out, which the official grader counts as a failure. All earlier files of the
+        same NAME are removed. Raises `UserError` for several dialogues of one task.
+        """
+        if len({each.task for each in played}) < len(played):
+            raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")
+        where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
+        make_folder(where, "--official-results")
+        for old in where.glob(_RESULTS.format("*")):
+            old.unlink()
+        rows: dict[str, list[str]] = {}
+        for each in sorted(played, key=lambda each: each.task):
+            reached = sum(label != Label.NOT_REACHED for label in each.labels)
+            said = [list(map(get_dialect(dialect).spoken, steps)) for steps in each.completions[:reached]]
+            rows.setdefault(each.category, []).append(json.dumps({"id": each.task, "result": said}) + "\n")
+        for category, lines in rows.items():
+            (where / _RESULTS.format(category)).write_text("".join(lines), encoding="utf-8")
         return (
             f"bfcl evaluate --model {REGISTERED[dialect]} --test-category multi_turn --partial-eval "
             f"--result-dir {folder.resolve()}"
@@ -123,36 +142,6 @@ class Renamed(Bfcl):
             )
         kinds = self.categories if categories is None else categories
         return RenamedPool(FinitePool(tuple(alternating_categories(_stories(), kinds))))
-
-
-_RESULTS = "BFCL_v4_multi_turn_{}_result.json"
-
-
-def write_results(folder: Path, played: Sequence[Played], dialect: str) -> Mapping[str, Path]:
-    """Writes `FOLDER/NAME/multi_turn/BFCL_v4_multi_turn_CATEGORY_result.json` and returns category → file.
-
-    `bfcl evaluate --model NAME --test-category multi_turn --partial-eval --result-dir FOLDER` grades them. A turn that
-    was cut off is left out, which the official grader counts as a failure. All earlier files of the same NAME are
-    removed. Raises `UserError` for several dialogues of one task.
-    """
-    if len({each.task for each in played}) < len(played):
-        raise UserError("--official-results: the official files hold one dialogue a task; give --seeds 1.")
-    where = folder / REGISTERED[dialect].replace("/", "_") / "multi_turn"
-    make_folder(where, "--official-results")
-    for old in where.glob(_RESULTS.format("*")):
-        old.unlink()
-    files, spoken = {}, get_dialect(dialect).spoken
-    for category in sorted({each.category for each in played}):
-        path = where / _RESULTS.format(category)
-        rows = sorted((each for each in played if each.category == category), key=lambda each: each.task)
-        with path.open("w", encoding="utf-8") as file:
-            for each in rows:
-                reached = sum(label != Label.NOT_REACHED for label in each.labels)
-                said = [list(map(spoken, steps)) for steps in each.completions[:reached]]
-                row = {"id": each.task, "result": said}
-                file.write(json.dumps(row) + "\n")
-        files[category] = path
-    return files
 
 
 SOURCE = Bfcl()

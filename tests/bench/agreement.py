@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envs.bfcl.source import REGISTERED, write_results
+from envs.bfcl.source import REGISTERED, SOURCE
 from envs.bfcl.tasks import load_tasks
 from envs.diagnosis import Label
 from envs.dialects import DIALECTS, Dialect
@@ -50,7 +50,7 @@ def compare(dialect: Dialect, trajectories: Sequence[Trajectory]) -> tuple[int, 
     for batch in _with_one_a_task(trajectories):
         played = [play(each.task, each.turns, dialect=dialect) for each in batch]
         with tempfile.TemporaryDirectory() as folder:
-            write_results(Path(folder) / "results", [_record(dialogue) for dialogue in played], dialect.name)
+            SOURCE.write_results(Path(folder) / "results", [_record(dialogue) for dialogue in played], dialect.name)
             name = REGISTERED[dialect.name]
             failed = official_failures(Path(folder) / "results", [name], Path(folder) / "scores")[name]
         for dialogue in played:

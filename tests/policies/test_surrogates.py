@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs import co_evolution_v0
-from envs.bfcl.source import write_results
+from envs.bfcl.source import SOURCE
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS, Dialect
 from envs.dialogue import Message, Protocol
@@ -81,7 +81,7 @@ def test_a_policy_that_says_it_loses_no_dialogue_and_no_record(family: str, prot
         json.dumps(row, ensure_ascii=False).encode()
     for turn in (turn for trajectory in trajectories for turn in trajectory.diagnosis.turns):
         f"{turn.tool} {turn.argument}".encode()
-    write_results(tmp_path / "bfcl", stored[:1], form_of(family).dialect.name)
+    SOURCE.write_results(tmp_path / "bfcl", stored[:1], form_of(family).dialect.name)
 
 
 @pytest.mark.parametrize("protocol", list(Protocol))

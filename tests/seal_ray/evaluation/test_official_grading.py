@@ -4,7 +4,7 @@ import asyncio
 import re
 from pathlib import Path
 
-from envs.bfcl.source import REGISTERED, write_results
+from envs.bfcl.source import REGISTERED, SOURCE
 from envs.bfcl.tasks import load_tasks
 from policies.engine import GenRequest
 from policies.engine.scripted import ScriptedEngine
@@ -57,7 +57,7 @@ def played(dialect: str) -> list[Record]:
 def test_the_official_command_gives_the_same_verdicts(tmp_path: Path) -> None:
     records = {dialect: played(dialect) for dialect in REGISTERED}
     for dialect, of_one in records.items():
-        write_results(tmp_path / "results", of_one, dialect)
+        SOURCE.write_results(tmp_path / "results", of_one, dialect)
     graded = official_failures(tmp_path / "results", list(REGISTERED.values()), tmp_path / "scores")
     for dialect, of_one in records.items():
         ours = {record.task for record in of_one if not record.reward}

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from envs.bfcl.source import write_results
+from envs.bfcl.source import SOURCE
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.errors import UserError
 from envs.task import Task, sorted_categories
@@ -139,23 +139,19 @@ def test_result_files_leave_out_what_was_cut_off(tmp_path: Path) -> None:
         record("multi_turn_base_1", 0.0, "pass", "not_reached"),
         record("multi_turn_miss_func_1", 0.0, "not_reached", category="miss_func"),
     ]
-    files = write_results(tmp_path, records, "qwen")
-    assert files["base"] == tmp_path / "Qwen_Qwen3-8B-FC" / "multi_turn" / "BFCL_v4_multi_turn_base_result.json"
-    rows = [json.loads(line) for line in files["base"].read_text().splitlines()]
+    SOURCE.write_results(tmp_path, records, "qwen")
+    where = tmp_path / "Qwen_Qwen3-8B-FC" / "multi_turn"
+    base, other = (where / f"BFCL_v4_multi_turn_{each}_result.json" for each in ("base", "miss_func"))
+    rows = [json.loads(line) for line in base.read_text().splitlines()]
     assert [row["id"] for row in rows] == ["multi_turn_base_1", "multi_turn_base_3"]
     assert rows[0]["result"] == [["call in turn 0", "done"]]
     assert len(rows[1]["result"]) == 2
-    assert json.loads(files["miss_func"].read_text())["result"] == []
-
-
-def test_result_files_of_other_categories_are_removed(tmp_path: Path) -> None:
-    base, other = record("multi_turn_base_3", 1.0, "pass"), record("multi_turn_miss_func_1", 0.0, category="miss_func")
-    stale = write_results(tmp_path, [base, other], "qwen")["miss_func"]
-    assert list(write_results(tmp_path, [base], "qwen").values()) == sorted(stale.parent.iterdir())
-    assert not stale.exists()
+    assert json.loads(other.read_text())["result"] == []
+    SOURCE.write_results(tmp_path, records[:1], "qwen")
+    assert list(where.iterdir()) == [base], "files of other categories are removed"
 
 
 def test_several_dialogues_of_a_task_cannot_be_graded_officially(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="one dialogue a task"):
-        write_results(tmp_path, [record("a", 1.0), record("a", 1.0, seed=1)], "qwen")
+        SOURCE.write_results(tmp_path, [record("a", 1.0), record("a", 1.0, seed=1)], "qwen")
     assert not list(tmp_path.iterdir())
