@@ -97,6 +97,3 @@ class ParallelWrittenTasksGame(ParallelCoEvolutionGame):
 
     metadata: ClassVar[dict[str, Any]] = {**WrittenTasksGame.metadata, "is_parallelizable": True}
     kind: ClassVar[type[CoEvolutionGame]] = WrittenTasksGame
-
-
-__all__ = ["ParallelWrittenTasksGame", "WrittenTasksGame", "near_the_middle"]

@@ -12,8 +12,6 @@ from envs.co_evolution import CoEvolutionGame, Observation, ParallelCoEvolutionG
 from envs.sources import BENCHMARK, get_source
 from envs.task import Task
 
-__all__ = ["env", "parallel_env", "raw_env"]
-
 
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> CoEvolutionGame:
     """The game itself."""

@@ -14,8 +14,6 @@ from envs.co_evolution_tasks import ParallelWrittenTasksGame, WrittenTasksGame
 from envs.sources import GENERATED, get_source
 from envs.task import Task
 
-__all__ = ["env", "parallel_env", "raw_env"]
-
 _TASKS = 8
 
 

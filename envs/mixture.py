@@ -7,7 +7,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NoReturn
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.sources import BETWEEN, SOURCES, Categories, TaskPool, TaskSource, get_source
 from envs.task import Task, ToolDoc, sorted_categories
 
@@ -131,8 +131,7 @@ class Mixture(TaskSource):
         difficulty: str | None = None,
         categories: Categories = None,
     ) -> MixedPool:
-        if part not in self.parts:
-            raise unknown_value("split part", part, self.parts)
+        check_known("split part", self.parts, part)
         if split_scheme is not None:
             raise UserError(
                 f"environment.split_scheme: {split_scheme!r:.80} is given; the sources of a mixture use their defaults."

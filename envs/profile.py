@@ -3,17 +3,25 @@
 Counts are kept twice: for the window since the last interface update, and in total.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
-from typing import Self
+from typing import Annotated, Self
+
+from pydantic import BaseModel, Field, FiniteFloat, Strict
 
 from envs.diagnosis import Diagnosis, Label
-from envs.errors import UserError
+from envs.received import validated
 from envs.sources import all_tools
 from envs.task import JSON
 
 _UNDOCUMENTED = "(undocumented)"
+_Count = Annotated[int, Field(ge=0), Strict()]
+_Row = tuple[_Count, _Count, _Count, Annotated[FiniteFloat, Strict()]]
+
+
+class _Form(BaseModel):
+    window: dict[str, _Row]
+    total: dict[str, _Row]
 
 
 @dataclass(slots=True)
@@ -97,10 +105,10 @@ class FailureProfile:
     def from_dict(cls, value: JSON) -> Self:
         """The inverse of `to_dict`. Raises `UserError` for anything else."""
         profile = cls()
-        try:
-            profile.window, profile.total = _load(value["window"]), _load(value["total"])
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise UserError(f"failure profile: not a profile's JSON form ({error!r}).") from None
+        read = validated(_Form, value, "failure profile: not a profile's JSON form")
+        profile.window, profile.total = (
+            Statistics({key: Tally(*row) for key, row in rows.items()}) for rows in (read.window, read.total)
+        )
         return profile
 
     def render(self, *, most: int = 12) -> str:
@@ -153,15 +161,3 @@ def _section(statistics: Statistics, title: str, prefix: str, *, depth: int, mos
     rows.sort(key=lambda row: (-row[1].turns, row[0]))
     lines = [f"- {name}: {tally.turns} turns, success {tally.success_rate:.1%}" for name, tally in rows[:most]]
     return [f"{title}:", *lines] if lines else []
-
-
-def _load(value: JSON) -> Statistics:
-    return Statistics({str(key): _tally(*row) for key, row in value.items()})
-
-
-def _tally(turns: JSON, rollouts: JSON, successes: JSON, reward_sum: JSON) -> Tally:
-    if not all(type(count) is int and count >= 0 for count in (turns, rollouts, successes)):
-        raise ValueError("a count is not a whole number")
-    if not isinstance(reward_sum, int | float) or not math.isfinite(reward_sum):
-        raise ValueError("a sum of rewards is not a number")
-    return Tally(turns, rollouts, successes, float(reward_sum))

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TypeVar, runtime_checkable
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.registry import Registry
 from envs.task import Task, ToolDoc, sorted_categories
 
@@ -42,8 +42,7 @@ class Split:
         """One part by name, or "all". Raises `UserError` for an unknown part."""
         if name == "all":
             return self.train + self.dev + self.test
-        if name not in PARTS:
-            raise unknown_value("split part", name, (*PARTS, "all"))
+        check_known("split part", (*PARTS, "all"), name)
         part: tuple[Task, ...] = getattr(self, name)
         return part
 
@@ -225,9 +224,7 @@ class TaskSet(TaskSource):
         context: int | None = None,
         public_texts: Iterable[str] = (),
     ) -> None:
-        for part in parts:
-            if part not in PARTS:
-                raise unknown_value(f"{name}: part", part, PARTS)
+        check_known(f"{name}: part", PARTS, *parts)
         self.name = name
         self.about = about
         self.protocol = protocol
@@ -257,8 +254,7 @@ class TaskSet(TaskSource):
         return task_id in self._tasks
 
     def task(self, task_id: str) -> Task:
-        if task_id not in self._tasks:
-            raise unknown_value("task", task_id, self._tasks)
+        check_known("task", self._tasks, task_id)
         return self._tasks[task_id]
 
     def split(self, split_scheme: str | None = None, *, seed: int = 0) -> Split:  # noqa: ARG002 - it is fixed

@@ -85,7 +85,5 @@ def _has_type(value: JSON, parameter: Parameter) -> bool:
 
 
 def _in_enum(value: JSON, parameter: Parameter) -> bool:
-    if not parameter.enum:
-        return True
     values = value if isinstance(value, list | tuple) else [value]
-    return all(item in parameter.enum for item in values)
+    return not parameter.enum or all(item in parameter.enum for item in values)

@@ -6,7 +6,7 @@ from envs.dialects.base import Dialect, ParsedCompletion
 from envs.dialects.llama3_json import Llama3Json
 from envs.dialects.qwen import Qwen
 from envs.dialects.toolace import ToolAce
-from envs.errors import unknown_value
+from envs.errors import check_known
 
 __all__ = ["DIALECTS", "Dialect", "ParsedCompletion", "get_dialect"]
 
@@ -15,6 +15,5 @@ DIALECTS: Mapping[str, Dialect] = {dialect.name: dialect for dialect in (Qwen(),
 
 def get_dialect(name: str) -> Dialect:
     """The dialect of that name. Raises `UserError` for an unknown one."""
-    if name not in DIALECTS:
-        raise unknown_value("dialect", name, DIALECTS)
+    check_known("dialect", DIALECTS, name)
     return DIALECTS[name]

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from envs.dialects.base import read_json
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, RecoveryLevel, SchemaCue, guideline_fault
 from envs.received import read_text
 from envs.sources import all_tools
@@ -31,10 +31,7 @@ class _CueDocument(BaseModel):
     @field_validator("tools")
     @classmethod
     def _known_tools(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
-        known = all_tools()
-        for tool in tools:
-            if tool not in known:
-                raise unknown_value("tool", tool, known)
+        check_known("tool", all_tools(), *tools)
         return tools
 
 

@@ -117,7 +117,8 @@ def _decodings(text: str) -> Iterator[str]:
     """The printable texts that are encoded in a text, its reverse or its rot13, layer by layer."""
     budget = ALLOWANCE + GROWTH * len(text)
     seen: set[str] = set()
-    layer = [(turn(text), turn) for turn in (str, _reversed, _rotated)]
+    turns: tuple[Callable[[str], str], ...] = (str, lambda run: run[::-1], _rotated)
+    layer = [(turn(text), turn) for turn in turns]
     for _ in range(_LAYERS):
         pieces = []
         for source, undo in layer:
@@ -196,10 +197,6 @@ def _pieces(data: bytes, *, whole: bool) -> Iterator[str]:
 def _is_prose(run: str) -> bool:
     """Whether a run consists of ordinary words."""
     return all(map(is_ordinary, parts(run)))
-
-
-def _reversed(text: str) -> str:
-    return text[::-1]
 
 
 def _rotated(text: str) -> str:

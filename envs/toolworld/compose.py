@@ -84,14 +84,10 @@ def assemble(
     distractors: Range,
     shown: Range | None = None,
 ) -> Composition:
-    """The task of these requests.
+    """The task of these requests, of which `special` (an index) makes the category and first needs the tool `hidden`.
 
-    Args:
-        special: Index of the request that makes the category.
-        configs: Start states by simulator, in the order of documents.
-        hidden: Tool that is held out in request `special`, the first that needs it.
-        distractors: Range of the number of tools that nothing needs.
-        shown: If given, simulators are shown whole, up to so many tools.
+    `configs` has start states by simulator, in the order of documents, `distractors` the range of the number of tools
+    that nothing needs. With `shown`, simulators are shown whole, up to so many tools.
     """
     classes = tuple(configs)
     if shown is None:

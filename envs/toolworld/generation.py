@@ -3,7 +3,7 @@
 import random
 import re
 
-from envs.errors import EnvironmentFault, UserError, unknown_value
+from envs.errors import EnvironmentFault, UserError, check_known
 from envs.sources import SEEDS
 from envs.task import Category, Task
 from envs.toolworld.compose import Composition, compose, fault_of
@@ -55,10 +55,8 @@ def task_name(
     """The id of the task that `generate` returns for these arguments, without generating it. Raises `UserError`."""
     if type(seed) is not int or not 0 <= seed < _MAX_SEED:
         raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MAX_SEED - 1}.")
-    if split not in SPLITS:
-        raise unknown_value("split", split, SPLITS)
-    if category is not None and category not in list(Category):
-        raise unknown_value("category", category, Category)
+    check_known("split", SPLITS, split)
+    check_known("category", Category, category)
     name = f"{PREFIX}{split}_{_kind(seed, category)}_{seed:06d}"
     return name if difficulty == DEFAULT else f"{name}_{difficulty.code}"
 

@@ -112,18 +112,15 @@ class TurnWriter:
         self._intents = [intent for scene in scenes for intent in scene.intents]
         self._referring = self._recalling = frozenset[Intent]()
         if difficulty.referring:
-            self._add_referring(scenes)
+            recalling = [intent for scene in scenes for intent in scene.recalling]
+            referring = [*(intent for scene in scenes for intent in scene.referring), *bridges(scenes) * _BRIDGES]
+            self._recalling, self._referring = frozenset(recalling), frozenset(referring)
+            self._intents += [intent for intent in (*recalling, *referring) if intent not in self._intents]
         self._used: Counter[Intent] = Counter()
         self._asked: set[str] = set()
         self._made: set[str] = set()
         """The calls of the turn at hand."""
         self._difficulty = difficulty
-
-    def _add_referring(self, scenes: Sequence[Scene]) -> None:
-        recalling = [intent for scene in scenes for intent in scene.recalling]
-        referring = [*(intent for scene in scenes for intent in scene.referring), *bridges(scenes) * _BRIDGES]
-        self._recalling, self._referring = frozenset(recalling), frozenset(referring)
-        self._intents += [intent for intent in (*recalling, *referring) if intent not in self._intents]
 
     def requests(self, category: Category) -> tuple[list[Request], int]:
         """The user's requests, one per turn, and the index of the one that makes the category.

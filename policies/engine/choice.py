@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Mapping
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from policies.engine import Engine
 from policies.engine.requests import checkpoint_shapes
 from policies.engine.vllm_setup import BLOCK, MOST_BATCHED, prepare_environment
@@ -65,8 +65,7 @@ async def start_engine(
     Raises `UserError` for an unknown or missing kind, or a share without room for one dialogue.
     """
     kind = default_kind() if kind == "auto" else kind
-    if kind not in KINDS:
-        raise unknown_value("engine", kind, KINDS)
+    check_known("engine", KINDS, kind)
     if kind == "transformers":
         from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
 

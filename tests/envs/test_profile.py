@@ -219,6 +219,6 @@ MALFORMED: list[JSON] = [
 
 @pytest.mark.parametrize("value", MALFORMED, ids=lambda value: repr(value)[:50])
 def test_anything_else_is_refused(value: JSON) -> None:
-    with pytest.raises(UserError, match=r"^failure profile: not a profile's JSON form \("):
+    with pytest.raises(UserError, match=r"^failure profile: not a profile's JSON form: "):
         FailureProfile.from_dict(value)
     assert FailureProfile.from_dict({"window": {}, "total": {"all": ROW}}).total.get("all") == Tally(1, 1, 0, 0.0)

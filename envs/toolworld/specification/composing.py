@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from envs.bfcl.tools import DOCUMENT_FILES
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, check_known
 from envs.specifications import Rejected
 from envs.task import Category, Task
 from envs.toolworld.compose import LONGER, Composition, assemble, fault_of, mentions
@@ -50,8 +50,7 @@ def task_name(specification: TaskSpecification, seed: int, *, split: str = "trai
     """The id of the task that `compose` returns; it contains specification and seed. Raises `UserError`."""
     if type(seed) is not int or not 0 <= seed < _MOST_SEED:
         raise UserError(f"seed: {seed!r:.80} is not allowed; it must be a whole number from 0 to {_MOST_SEED - 1}.")
-    if split not in SPLITS:
-        raise unknown_value("split", split, SPLITS)
+    check_known("split", SPLITS, split)
     return f"{PREFIX}{split}_{specification.category}_{seed:06d}_{code_of(specification)}"
 
 
@@ -124,8 +123,11 @@ def _requests(specification: TaskSpecification, rng: random.Random, scenes: dict
     """The requests turn by turn, each intent in the state after those before it."""
     written: list[Request] = []
     asked: set[str] = set()
+    withheld = specification.withheld
     for turn, intents in enumerate(specification.turns):
-        slot = _slot(specification, rng, turn)
+        slot = None
+        if specification.category is Category.MISS_PARAM and withheld is not None and withheld.turn == turn:
+            slot = withheld.what or rng.choice(slots_of(intents[0]))  # the value that the first request leaves out
         said: list[tuple[Beat, str]] = []
         for intent in intents:
             beat = _proposed(scenes, intent, turn)
@@ -141,14 +143,6 @@ def _requests(specification: TaskSpecification, rng: random.Random, scenes: dict
         else:
             written.append(Request(text, beats, supply(rng, beats[0], slot), beats[0].slots[slot]))
     return written
-
-
-def _slot(specification: TaskSpecification, rng: random.Random, turn: int) -> str | None:
-    """The value that miss_param leaves out of the turn's first request."""
-    withheld = specification.withheld
-    if specification.category is not Category.MISS_PARAM or withheld is None or withheld.turn != turn:
-        return None
-    return withheld.what or rng.choice(slots_of(specification.turns[turn][0]))
 
 
 def _hidden(specification: TaskSpecification, rng: random.Random, requests: list[Request]) -> str | None:
