@@ -47,7 +47,7 @@ OLD_NAMES = {
     "solver/anchor_weight": "solver/off_policy_weight",
     "writer/specifications": "task_writer/proposals",
 }
-"""Metric → its name now. Those of `writer/` begin with `task_writer/` now; `solver/anchor_share` is gone."""
+"""Metric → its name now. Metrics of `writer/` begin with `task_writer/` now; `solver/anchor_share` is gone."""
 
 
 @dataclass(frozen=True)
