@@ -41,7 +41,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("policies/curator/fixed.py", "speaks"): "a text that a model reads",
     ("policies/curator/rules.py", "is asked"): "a text that a model reads",
     ("policies/watchdog.py", "over"): "`with watch.over(task)` reads as a sentence",
-    ("seal_ray/config/earlier.py", "division"): "the name of a setting of an earlier version",
     ("seal_ray/grpo/packing.py", "to"): "PyTorch's name for a copy on a device",
     ("seal_ray/grpo/rows.py", "of"): "an alternative constructor",
     ("seal_ray/proposing/task_pool.py", "tells"): "a rejection, which runs record",
