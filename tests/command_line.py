@@ -15,7 +15,7 @@ from seal_ray.cli import main
 def run_main(
     *arguments: str, code: int = 0, stdin: str = "", capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """What a command says, which ends with this exit code; a refusal is one line, and on the standard error alone."""
+    """The output of a command that ends with this exit code; a refusal is one line, and on the standard error alone."""
     monkeypatch.setattr(sys, "argv", ["seal-ray", *arguments])
     monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
     found: object = 0

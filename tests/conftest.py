@@ -15,11 +15,11 @@ from tests.startup.preloaded import ADDRESS, Server
 if TYPE_CHECKING:
     from tests.command_line import Refusal, RunMain
 
-# OpenMP threads spin while they wait, and test processes beside each other would starve each other. Read when torch is
+# Waiting OpenMP threads spin, and parallel test processes would starve each other. Read when torch is
 # first imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The agent of each node reads all processes' figures this often (milliseconds), for a dashboard that nobody looks at.
+# The agent of each node reads all processes' figures this often (milliseconds), for a dashboard that tests do not have.
 os.environ.setdefault("REPORTER_UPDATE_INTERVAL_MS", "60000")
 
 # What vLLM has noted about models lies there also for processes with another home: finding it out again takes a process
@@ -82,7 +82,7 @@ _SERVER = pytest.StashKey[Server]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Test processes beside each other share a server for processes that start with their libraries imported."""
+    """Parallel test processes share a server for processes that start with their libraries imported."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         config.stash[_SERVER] = Server()
 

@@ -20,7 +20,7 @@ PROGRAM = (sys.executable, "-c", "from seal_ray.cli import main; main()")
 
 
 def seal_ray(*arguments: str, code: int = 0, cwd: Path | None = None, stdin: str = "", **variables: str) -> str:
-    """What a command says in a process of its own, which ends with this exit code; if it is not 0, only its errors."""
+    """The output of a command in its own process, which ends with this exit code; if it is not 0, only its errors."""
     environment = {**os.environ, **variables}
     done = subprocess.run(
         [*PROGRAM, *arguments], cwd=cwd, input=stdin, capture_output=True, text=True, check=False, env=environment
@@ -43,7 +43,7 @@ def tree(root: int) -> list[int]:
 
 
 def read_until(process: subprocess.Popen[str], words: str, *, times: int = 1) -> str:
-    """What it said up to the line with these words, which it has said so many times by then."""
+    """The output up to the line with these words, printed so many times by then."""
     assert process.stdout is not None
     said = ""
     for line in process.stdout:
@@ -55,7 +55,7 @@ def read_until(process: subprocess.Popen[str], words: str, *, times: int = 1) ->
 
 
 def title(pid: int) -> str:
-    """What a process is called, Ray's actors by their classes; empty where it is gone."""
+    """The name of a process, Ray's actors by their classes; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text("utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a mistake of a user's is answered with."""
+"""The answers to mistakes of users."""
 
 from collections.abc import Callable
 

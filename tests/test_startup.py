@@ -1,4 +1,4 @@
-"""Processes that start as forks of one (tests/startup) are told apart by what they draw."""
+"""Processes that start as forks of one (tests/startup) draw different random numbers."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.long]
 
 
 class Drawing:
-    """What a worker of Ray draws in its first thread and in another, and whether it began with our code imported."""
+    """The draws of a worker of Ray in its first thread and in another, and whether it began with our code imported."""
 
     def draw(self) -> tuple[set[str], bool]:
         with ThreadPoolExecutor(1) as another:

@@ -1,4 +1,4 @@
-"""What a command leaves and opens while it runs: planted secrets that it leaks, and addresses that it listens at."""
+"""Traces of a command while it runs: planted secrets that it leaks, and addresses that it listens at."""
 
 import ipaddress
 import subprocess
@@ -51,7 +51,7 @@ def open_addresses(pids: Iterable[int]) -> set[tuple[str, str]]:
 
 
 def watch(process: subprocess.Popen[str], *folders: Path) -> tuple[set[str], set[tuple[str, str]]]:
-    """What a process leaks to command lines and files, and the addresses that it opens, until it has ended."""
+    """The leaks of a process to command lines and files, and the addresses that it opens, until it has ended."""
     leaked, opened = set[str](), set[tuple[str, str]]()
     while process.poll() is None:
         pids = tree(process.pid)

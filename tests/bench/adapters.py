@@ -1,4 +1,4 @@
-"""What a LoRA adapter costs an engine's sampling and reading: `python -m tests.bench.adapters`.
+"""The cost of a LoRA adapter in an engine's sampling and reading: `python -m tests.bench.adapters`.
 
 SmolLM2-135M in bfloat16 with two threads, once in an engine without adapters and once in one that holds one of rank 16.
 There, the base and the adapter answer the same requests in turn: 96 that sample 64 tokens, and 24 that read 800.

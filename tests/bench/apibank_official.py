@@ -1,6 +1,6 @@
 """Runs the benchmark's own evaluator in a process of its own, started in its folder: a JSON object a line in and out.
 
-Packages beside the standard library are stand-ins: what needs them cannot be executed, here as there.
+Packages other than the standard library are stand-ins: what needs them cannot be executed, here as there.
 """
 
 import json
@@ -59,7 +59,7 @@ def main() -> None:
         return bool(Evaluator([Sample([], set(), truth)]).evaluate(0, text)[0])
 
     def by_arguments(truth: dict[str, Any], name: str, arguments: dict[str, Any]) -> bool:
-        """What the evaluator does once a text is read."""
+        """The evaluator's step after a text is read."""
         manager = ToolManager()
         if name != truth["api_name"]:
             return False

@@ -1,4 +1,4 @@
-"""Our judgement of calls beside the official evaluator's, on every ground truth and on perturbed calls.
+"""Our judgement of calls against the official evaluator's, on every ground truth and on perturbed calls.
 
     python -m tests.bench.apibank_parity [N]
 

@@ -43,7 +43,7 @@ class Asked:
 
 
 def answer_lines(answer: Callable[[dict[str, Any]], Any]) -> None:
-    """Answers what is asked, until there is no more. What is printed meanwhile goes to the standard error."""
+    """Answers all requests. Prints in between go to the standard error."""
     replies, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         replies.write(json.dumps(answer(json.loads(line))) + "\n")

@@ -1,7 +1,7 @@
-"""What a curator that is a language model adds to a round, at equal rollouts: `python -m tests.bench.curator`.
+"""The time that a language model as curator adds to a round, at equal rollouts: `python -m tests.bench.curator`.
 
-Some windows of the tiny preset with a curator that learns. What it adds is asking it, judging its arms and its own
-update; all else is the same round.
+Some windows of the tiny preset with a curator that learns. It adds its proposals, the values of its arms and
+its own update; all else is the same round.
 """
 
 import time

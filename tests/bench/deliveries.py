@@ -1,4 +1,4 @@
-"""What it costs to give an engine new weights: `python -m tests.bench.deliveries`.
+"""The cost of a delivery of weights to an engine: `python -m tests.bench.deliveries`.
 
 A random Qwen2 of 130 million weights in float32, one engine of the default kind. Its weights are delivered as a run on
 one machine does it, by memory that learner and engine share, and as a run over several machines does it, by copies

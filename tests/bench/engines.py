@@ -26,7 +26,7 @@ GOAL = 0.95
 
 
 class Remembers:
-    """An engine that notes what it is asked."""
+    """An engine that records its requests."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

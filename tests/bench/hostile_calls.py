@@ -173,7 +173,7 @@ FEEDBACK = Interface(recovery=RecoveryLevel.SCHEMA)
 
 
 def accumulated(worst: Worst) -> None:
-    """What a dialogue holds at most: every step of every turn with as much as it can leave behind."""
+    """The largest dialogue: every step of every turn leaves as much as it can."""
     heaps: Mapping[str, Calls] = {
         "refused calls": [call("\U000e0001" * 90_000)],
         "lists in lists": [call("set_navigation", destination=[[]] * 24_000)],

@@ -41,7 +41,7 @@ VALUES: tuple[JSON, ...] = (*TEXTS, *NUMBERS, *NESTED, deep(60))
 
 
 def sensible(parameter: Parameter) -> JSON:
-    """A value with which most tools go on to their work."""
+    """A value that most tools accept."""
     known: dict[str, JSON] = {
         "access_token": "token", "receiver_id": "USR002", "base_currency": "USD", "target_currency": "JPY",
         "travel_from": "SFO", "travel_to": "LAX", "travel_class": "first", "travel_date": "2026-11-11",

@@ -1,4 +1,4 @@
-"""The learner against TRL's: `make bench` installs TRL beside the project and runs this.
+"""The learner against TRL's: `make bench` installs TRL next to the project and runs this.
 
 One group of eight rows with a common opening, the clipped loss by tokens without a KL, the forward and the backward
 pass. TRL's trainer computes a padded batch of eight; the rows are of one length, so that its batch has no padding. Both

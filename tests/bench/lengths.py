@@ -31,7 +31,7 @@ class Read(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """What is counted over many tasks; each list has one entry for each task, turn or call."""
+    """Counts over many tasks; each list has one entry for each task, turn or call."""
 
     tools: list[int]
     turns: list[int]

@@ -1,4 +1,4 @@
-"""The memory of a run while it goes on."""
+"""The memory of a run over time."""
 
 import os
 import threading

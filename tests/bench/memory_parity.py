@@ -1,4 +1,4 @@
-"""Our memories and marks beside the official ones, on replayed conversations of random calls and on answers.
+"""Our memories and marks against the official ones, on replayed conversations of random calls and on answers.
 
     python -m tests.bench.memory_parity [N]
 

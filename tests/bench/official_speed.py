@@ -1,4 +1,4 @@
-"""The official side of `make bench`, as a program that is asked for items a second.
+"""The official side of `make bench`, as a program that reports items a second.
 
 Like the official runner, every task gets a model name of its own, as its simulators stay in module globals.
 """

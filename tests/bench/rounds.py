@@ -1,4 +1,4 @@
-"""What a round of training costs beside engine and learner, and the memory of it: `python -m tests.bench.rounds`.
+"""The cost of a round of training without engine and learner, and its memory: `python -m tests.bench.rounds`.
 
 Some rounds of the tiny preset, as `seal-ray train` runs them, in stretches of some that follow on each other; what is
 delivered after a stretch is waited for. After a stretch the requests of its rounds are sent to an engine of the same
@@ -34,7 +34,7 @@ GOAL_OVERHEAD, GOAL_GIB = 0.05, 6.0
 
 
 def _requests(trajectory: Trajectory, form: ChatFormat, most: int) -> list[GenRequest]:
-    """What the engine was asked in a dialogue, in order; budgets make no difference to what it sampled."""
+    """The requests of a dialogue in order; budgets make no difference to the samples."""
     return [
         GenRequest(
             trajectory.token_ids_T[: span.begin],
@@ -47,7 +47,7 @@ def _requests(trajectory: Trajectory, form: ChatFormat, most: int) -> list[GenRe
 
 
 class _Alone:
-    """An engine that nobody else asks."""
+    """An engine without other requests."""
 
     def __init__(self, algorithm: Seal) -> None:
         solver, engine = algorithm.solver, algorithm.spec.engine
@@ -66,7 +66,7 @@ class _Alone:
         self._engine: Engine = self._runner.run(starting)
 
     def seconds(self, played: Sequence[Trajectory], weights: Mapping[str, torch.Tensor]) -> float:
-        """What the requests of these dialogues take with these weights, from an empty cache."""
+        """The time for the requests of these dialogues with these weights, from an empty cache."""
         dialogues = [_requests(each, self._form, self._solver.spec.response) for each in played]
         self._version += 1
         sent = full_weights(weights, checkpoint_shapes(self._solver.model.path), self._dtype)
@@ -107,7 +107,7 @@ class _Round:
 
 
 def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
-    """Rounds that follow on each other. What is delivered last is waited for, and counts for the last of them."""
+    """Rounds that follow on each other. The last delivery is awaited, and counts for the last round."""
     found: list[_Round] = []
 
     for number in range(rounds):

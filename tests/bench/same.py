@@ -8,7 +8,7 @@ Both play one dialogue and compute one request at a time (`one_at_a_time/`): wha
 timing, and decides the last bit of a log-prob. The number of prompt tokens from the engine's cache is not compared.
 Where results differ, the commit runs once more: a metric that differs between its two runs is noise, and counted apart.
 
-COMMIT is one that has the present names of settings, metrics and records.
+COMMIT is 1990a79 or later. Its settings, metrics and records had other names (`OLD_NAMES`).
 """
 
 import argparse
@@ -26,8 +26,9 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 ONE_AT_A_TIME = Path(__file__).parent / "one_at_a_time"
@@ -38,25 +39,50 @@ SMALL = (
 )
 _TIMES = ("perf/",)
 """Metrics that are times, or depend on them."""
+OLD_NAMES = {
+    "solver/anchored_rows": "solver/hint_stripped_rows",
+    "solver/anchored_tokens": "solver/hint_stripped_tokens",
+    "solver/anchored_ratio_first": "solver/hint_stripped_ratio_first",
+    "solver/anchored_clip_fraction": "solver/hint_stripped_clip_fraction",
+    "solver/anchor_weight": "solver/off_policy_weight",
+    "writer/specifications": "task_writer/proposals",
+}
+"""Metric → its name now. Metrics of `writer/` begin with `task_writer/` now; `solver/anchor_share` is gone."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run of `seal-ray train`: its arguments now, and at the commit; and whether it is killed and resumed."""
+
+    now: Sequence[str]
+    before: Sequence[str]
+    killed: bool = False
+
+    @classmethod
+    def of(cls, *arguments: str, killed: bool = False) -> Self:
+        return cls(arguments, arguments, killed)
+
+
 FADE = ("curator.plain_share=0.0", "curator.plain_share_end=0.5")
 LARGE = (
     *("training.rounds=4", "training.groups=12", "training.group_size=8", "training.minibatch_groups=4"),
     "curator.proposals=4",
 )
 """Windows with enough rollouts for new arms."""
-CASES: Mapping[str, Sequence[str]] = {
-    "vanilla": ("vanilla",),
-    "seal": ("seal",),
-    "fixed": ("fixed", *FADE),
-    "rules": ("rules", *FADE),
-    "frozen": ("llm-frozen", *LARGE),
-    "coevolved": ("coevolved", *LARGE),
-    "varied": ("coevolved-varied", *LARGE),
-    "tasks": ("genenv",),
-    "lora": ("coevolved", *LARGE, "solver.lora_rank=4"),
-    "killed": ("coevolved", *LARGE),
+LORA_NOW = ("solver.lora_rank=4",)
+LORA_BEFORE = ("solver.lora_rank=4", "solver.lora_alpha=8")
+CASES: Mapping[str, Case] = {
+    "vanilla": Case.of("--preset", "vanilla"),
+    "seal": Case.of("--preset", "seal"),
+    "fixed": Case.of("--preset", "fixed", *FADE),
+    "rules": Case.of("--preset", "rules", *FADE),
+    "frozen": Case(("--preset", "llm-frozen", *LARGE), ("--preset", "llm-frozen", *LARGE, "curator.advantage=centred")),
+    "coevolved": Case.of("--preset", "coevolved", *LARGE),
+    "varied": Case.of("--preset", "coevolved-varied", *LARGE),
+    "tasks": Case.of("--preset", "genenv"),
+    "lora": Case(("--preset", "coevolved", *LARGE, *LORA_NOW), ("--preset", "coevolved", *LARGE, *LORA_BEFORE)),
+    "killed": Case.of("--preset", "coevolved", *LARGE, killed=True),
 }
-"""The preset and settings of a run of `seal-ray train`; `killed` is killed and resumed."""
 OTHERS = ("compare", "sweep", "evaluate", "serve")
 
 
@@ -77,12 +103,12 @@ def main() -> int:
             for side, tree in (("before", before), ("now", now)):
                 folder = work / name / side
                 folder.mkdir(parents=True)
-                results.append(outcome(name, tree, folder))
+                results.append(outcome(name, tree, folder, side=side))
             unlike, noise = different(*results), list[str]()
             if unlike:
                 folder = work / name / "again"
                 folder.mkdir()
-                noisy = {_metric(key) for key in different(results[0], outcome(name, before, folder))}
+                noisy = {_metric(key) for key in different(results[0], outcome(name, before, folder, side="before"))}
                 noise = [key for key in unlike if _metric(key) in noisy]
                 unlike = [key for key in unlike if key not in noise]
             differences += bool(unlike)
@@ -103,7 +129,7 @@ def _metric(key: str) -> str:
     return re.sub(r"^round \d+ ", "", key)
 
 
-def outcome(name: str, tree: Path, folder: Path) -> dict[str, Any]:
+def outcome(name: str, tree: Path, folder: Path, *, side: str) -> dict[str, Any]:
     """The results of a case on a tree, by name."""
     if name == "evaluate":
         seal_ray(tree, folder, "evaluate", "--limit", "12", "--out", "out", "--seeds", "2", "--temperature", "1.0")
@@ -126,9 +152,11 @@ def outcome(name: str, tree: Path, folder: Path) -> dict[str, Any]:
         return {
             f"{place} {key}": value for place, path in enumerate(runs) for key, value in of_run(path.parent).items()
         }
-    command = ("train", *SMALL, "--preset", *CASES[name], "--seed", "7", "--name", "run", "--wandb", "off")
+    case = CASES[name]
+    arguments = case.before if side == "before" else case.now
+    command = ("train", *SMALL, *arguments, "--seed", "7", "--name", "run", "--wandb", "off")
     run = folder / "runs" / "run"
-    if name == "killed":
+    if case.killed:
         kill_after(2, tree, folder, run, command)
         seal_ray(tree, folder, "train", "--resume", str(run), "--wandb", "off")
     else:
@@ -204,20 +232,31 @@ def wait_for_server(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def of_run(run: Path) -> dict[str, Any]:
-    """Metrics and records of a run's folder."""
+    """Metrics and records of a run's folder, under their present names."""
     results: dict[str, Any] = {}
     for place, row in enumerate(map(json.loads, lines(run / "metrics.jsonl"))):
-        results |= {f"round {place} {key}": repr(value) for key, value in row.items() if not _is_time(key)}
+        results |= {f"round {place} {_present(key)}": repr(value) for key, value in row.items() if not _is_time(key)}
+    results = {key: value for key, value in results.items() if not key.endswith("solver/anchor_share")}
     for name in ("interfaces", "profiles"):
         if (run / f"{name}.jsonl").exists():
             results |= {f"{name} {place}": row for place, row in enumerate(lines(run / f"{name}.jsonl"))}
     for name in ("proposals", "drafts"):
         if (run / f"{name}.jsonl").exists():
             for place, row in enumerate(map(json.loads, lines(run / f"{name}.jsonl"))):
-                results |= {f"{name} {place} {at}": each for at, each in enumerate(row[name])}
+                results |= {f"{name} {place} {at}": _proposal(each) for at, each in enumerate(row[name])}
     for path in sorted((run / "trajectories").glob("*.jsonl")):
         results |= {f"{path.name} {place}": _without_cached(row) for place, row in enumerate(lines(path))}
     return results
+
+
+def _present(metric: str) -> str:
+    name = OLD_NAMES.get(metric, metric)
+    return f"task_{name}" if name.startswith("writer/") else name
+
+
+def _proposal(row: Mapping[str, Any]) -> Any:
+    """Of a rejected proposal the commit has the incumbent instead of what was written."""
+    return {key: row[key] for key in ("rejection", "reward")} if row["rejection"] else row
 
 
 def _without_cached(line: str) -> str:

@@ -1,4 +1,4 @@
-"""Our verdicts on single-turn calls beside the official checker's, on every ground truth and on perturbed calls.
+"""Our verdicts on single-turn calls against the official checker's, on every ground truth and on perturbed calls.
 
     python -m tests.bench.single_turn_parity [N]
 

@@ -1,7 +1,7 @@
 """`python -m tests.bench.specifications -n NUMBER`: a random writer's specifications, composed, checked and counted.
 
 Each is rejected with a reason, or yields a task that is checked from outside: a dialogue plays its ground truth, and
-again without each of its calls; it is held against generated tasks of dev and test, and all of BFCL's; and it is
+again without each of its calls; it is compared with generated tasks of dev and test, and all of BFCL's; and it is
 composed again from its id.
 """
 
@@ -30,7 +30,7 @@ from tests.envs.test_toolworld import content
 
 USELESS = ToolCall("no_such_tool", {})
 _EVALUATED = 200
-"""Generated tasks of dev and of test that composed ones are held against."""
+"""Generated tasks of dev and of test that composed ones are compared with."""
 
 
 @cache

@@ -1,7 +1,7 @@
-"""What OpenMP's waiting threads cost a learner, idle and beside other processes: `python -m tests.bench.threads`.
+"""The cost of OpenMP's waiting threads for a learner, alone and with other processes: `python -m tests.bench.threads`.
 
 Forward and backward pass of eight rows of the tiny model with two threads, in a process for each setting, and again
-beside two processes that compute.
+next to two processes that compute.
 """
 
 import os
@@ -27,7 +27,7 @@ def main() -> None:
             found = {name: _seconds(setting) for name, setting in SETTINGS.items()}
         default = found["OpenMP's default"]
         said = ", ".join(f"{name} {1000 * each:.0f} ms ({default / each:.2f})" for name, each in found.items())
-        print(f"beside {busy} busy processes: {said}", flush=True)
+        print(f"next to {busy} busy processes: {said}", flush=True)
     print("medians, and in brackets how many times as fast as OpenMP's default")
 
 

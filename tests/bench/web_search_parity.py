@@ -1,4 +1,4 @@
-"""Our web search beside the official class, on calls that a local server answers to both.
+"""Our web search against the official class, on calls that a local server answers to both.
 
     python -m tests.bench.web_search_parity
 

@@ -40,7 +40,7 @@ def our_steps(tasks: Sequence[Task]) -> int:
 
 @cache
 def completions(task: Task) -> tuple[str, ...]:
-    """What a model that knows the ground truth would say, made before the clock starts."""
+    """The completions of the ground truth, made before the clock starts."""
     dialect = DIALECTS["qwen"]
     return tuple(
         text for turn in task.turns for text in (*(dialect.render_calls([call]) for call in turn.ground_truth), "Done.")

@@ -142,7 +142,7 @@ def drop_a_call(task: Task, rng: random.Random) -> Trajectory | None:
         return None
     turns = truth(task)
     turns[turn] = [tuple(calls)]
-    # What was dropped may be what a later call needed, which then fails for its part: no label is certain then.
+    # A later call may need a dropped one, and then fails too: no label is certain.
     last = dropped is task.turns[turn].ground_truth[-1]
     return Trajectory("drop_a_call", task, turns, turn, Label.MISSING_TOOL_CALL if last else None)
 

@@ -1,4 +1,4 @@
-"""What a perturbed trajectory is, and how one is made from a ground truth. The kinds are in `perturbations`."""
+"""Perturbed trajectories, made from a ground truth. The kinds are in `perturbations`."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ BROKEN = '<tool_call>\n{"name": "cd", "arguments": {"folder": \n</tool_call>'
 
 @dataclass
 class Trajectory:
-    """What a model does in every turn, the kind of perturbation, and the label that its `turn` should get."""
+    """The model's actions in every turn, the kind of perturbation, and the label that its `turn` should get."""
 
     kind: str
     task: Task

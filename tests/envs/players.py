@@ -1,4 +1,4 @@
-"""Playing trajectories through a `Dialogue`, and sitting exams, in the tests."""
+"""Playing trajectories through a `Dialogue`, and taking exams, in the tests."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -77,5 +77,5 @@ def sit(item: Item, candidate: Scripted, before: Any = None) -> Mark:
 
 
 def mark(item: Item, says: str, dialect: str = "qwen", end: str = "stop") -> Mark:
-    """What an answer gets."""
+    """The mark of an answer."""
     return sit(item, Scripted(says, DIALECTS[dialect], end))

@@ -230,7 +230,7 @@ TOOLACE: Sequence[tuple[str, Found]] = (
     ("[f(a=False)]", f(False)),
     ("[f(a=false)]", f("false")),
     ("[math.f(a=1)]", ((ToolCall("math.f", {"a": 1}),), ())),
-    # What the official decoder would name these calls; no simulator has them, and the inner call is never made.
+    # The official decoder's names of these calls; no simulator has them, and the inner call is never made.
     ("[cd(folder='a')(x=1)]", ((ToolCall("", {"x": 1}),), ())),
     ("[__import__('os').system(a=1)]", ((ToolCall("system", {"a": 1}),), ())),
 )  # fmt: skip

@@ -44,7 +44,7 @@ def pool() -> tuple[Task, ...]:
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What the work gives, and its own CPU seconds: of this thread, without the collection of others' garbage."""
+    """The result of the work, and its own CPU seconds: of this thread, without the collection of others' garbage."""
     gc.disable()
     try:
         start = time.thread_time()
@@ -66,7 +66,7 @@ def turned_down(text: str, guard: LeakGuard | None = None) -> str | None:
 
 @cache
 def values(least: int = 3) -> tuple[str, ...]:
-    """Every argument value that must not be told, as text: what is neither public, nor small, nor ordinary words."""
+    """Every secret argument value as text: neither public, nor small, nor ordinary words."""
     found = dict.fromkeys(
         value if isinstance(value, str) else f"{value:g}" if value == int(value) else str(value)
         for task in pool()

@@ -1,4 +1,4 @@
-"""What the leak guard reads: scripts other than Latin, and tool documents that a stranger wrote, in time."""
+"""The leak guard on scripts other than Latin, and tool documents that a stranger wrote, in time."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a step and a dialogue may cost: the search of `hostile_calls`, what was found, and what never changes."""
+"""The cost of a step and a dialogue: the search of `hostile_calls`, its finds, and the bounds."""
 
 import json
 import subprocess
@@ -161,7 +161,7 @@ def test_calls_beyond_the_allowance_change_nothing_and_are_told_once() -> None:
     refused = [record for record in made if not record.executed]
     assert refused
     assert all(NOT_EXECUTED in record.result and record.is_error and not record.call.arguments for record in refused)
-    assert len(dialogue.trace.turns[0][-1].calls) == 1, "the rest of a completion is told of in one record"
+    assert len(dialogue.trace.turns[0][-1].calls) == 1, "one record stands for the rest of a completion"
     beside = start()
     for record in made:
         if record.executed:

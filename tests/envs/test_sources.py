@@ -251,7 +251,7 @@ def test_a_goal_is_not_reached_where_the_dialogue_is_cut_off() -> None:
     assert dialogue.diagnosis.labels == (Label.NOT_REACHED, Label.NOT_REACHED)
 
 
-# What a process knows of tools grows with the sources that are named, and nothing is kept from before.
+# The known tools of a process grow with the named sources, and nothing is kept from before.
 
 
 @pytest.mark.usefixtures("alone")

@@ -329,7 +329,7 @@ def test_what_is_shared_is_found() -> None:
     assert KnownTasks([one.task]).story(known.task) is None
     assert call.name == "cat"
     assert len(texts) == 3
-    # What names nothing of its own belongs to nobody.
+    # A story without names of its own belongs to no task.
     idle = made(**BASE, turns=[["files.list_here"], ["files.show"]])
     pair = [composed(idle, seed) for seed in range(40)]
     assert any(

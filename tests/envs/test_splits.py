@@ -31,7 +31,7 @@ def frozen(value: JSON) -> object:
 
 
 def contents(task: Task) -> tuple[object, object, object]:
-    """What tells a story: the config, the users' words, the calls that solve it, by turn or not."""
+    """The identity of a story: the config, the users' words, the calls that solve it, by turn or not."""
     users = tuple(turn.user for turn in task.turns if turn.user is not None)
     calls = tuple((call.name, frozen(call.arguments)) for turn in task.turns for call in turn.ground_truth)
     return ("config", frozen(simulators_of(task).initial_config)), ("users", users), ("calls", calls)

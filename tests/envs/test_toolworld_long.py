@@ -35,7 +35,7 @@ from tests.envs.test_toolworld import content, digest_of, names
 
 CODE = "t3-8_c1-4_n20-40_s3-6_r1_v1"
 FINGERPRINT = "1ad73b38f0fe4f3bd5497d8da922cdf6bf2a8b1344ccb76a41bdb3b2e855b444"
-"""Digest of the first 12 long tasks of dev. Whoever changes them makes results under their ids incomparable."""
+"""Digest of the first 12 long tasks of dev. A change of these tasks makes results under their ids incomparable."""
 HOSTILE = (
     *("", "lang", "LONG", "long ", "long\n", "t3-8", CODE + "\n", " " + CODE, CODE.upper(), CODE + "_v1", CODE + "_x1"),
     *(CODE.replace("_r1_v1", "_v1_r1"), CODE.replace("v1", "v2"), CODE.replace("v1", "v0")),
@@ -145,7 +145,7 @@ def test_every_ground_truth_passes_and_needs_each_of_its_calls() -> None:
     for made in (*some()[:16], *map(generate_composition, range(40))):
         check_task(made)
     turns = [turn for made in some() for turn in truth(made.task)]
-    assert all(len(set(turn)) == len(turn) for turn in turns), "nothing is asked for twice in one turn"
+    assert all(len(set(turn)) == len(turn) for turn in turns), "no request comes twice in one turn"
 
 
 def test_what_a_request_reads_stands_in_an_earlier_result_where_it_says() -> None:

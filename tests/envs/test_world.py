@@ -144,7 +144,7 @@ def test_many_costly_calls_of_one_dialogue_are_bounded_together() -> None:
     results = [run(target, "logarithm", value=n + 2, base=10, precision=5000) for n in range(400)]
     assert time.perf_counter() - started < 1.0
     assert ["mpf" in result for result in results] == [True] * 4 + [False] * 396
-    assert "mpf" in run(target, "logarithm", value=7, base=10, precision=50), "ordinary calls go on"
+    assert "mpf" in run(target, "logarithm", value=7, base=10, precision=50), "ordinary calls still work"
     assert "mpf" in run(other, "logarithm", value=7, base=10, precision=5000), "and so do other dialogues"
 
 

@@ -1,7 +1,7 @@
 """`python -m tests.fuzz -n COMPLETIONS`: plays hostile completions, sends hostile requests and reads hostile files.
 
-A chunk of either follows from the seed and its number, so that a failure is repeated by the arguments that stand beside
-it. The exit code is 1 where something escaped, broke a promise, or cost more than it may.
+A chunk of each follows from the seed and its number: the arguments next to a failure repeat it. The exit code is 1 if
+something escaped, broke a promise, or exceeded its bounds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TypeVar
 from tests.fuzz import completions, received, requests
 
 STEP_S, DIALOGUE_MIB = 1.0, 256.0
-"""What a step and a dialogue may cost."""
+"""Bounds of a step and a dialogue."""
 REQUEST_S = 1.0
-"""What a request may cost until it is answered or handed to the engine."""
+"""Bound of a request until it is answered or handed to the engine."""
 FILE_S, FILE_MIB = 1.0, 256.0
 """What reading a file may cost."""
 _PULSE = 10.0

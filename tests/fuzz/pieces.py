@@ -33,7 +33,7 @@ assert len({name for task in REFERENCES for name in task.classes}) == 8, "a simu
 
 
 def observations(task: Task) -> list[str]:
-    """What an environment says to one who plays the ground truth, which must succeed."""
+    """The observations of the ground truth, which must succeed."""
     dialogue = Dialogue(task)
     said = [dialogue.reset()[0]]
     for turn in task.turns:

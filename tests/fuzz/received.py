@@ -1,4 +1,4 @@
-"""Files that somebody else could have made wrong: a chunk of them from a seed, and what must hold of each."""
+"""Hostile files: a chunk of them from a seed, and the checks of each."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _BOMBS = (
 
 @dataclass
 class Read:
-    """What a number of files came to."""
+    """The outcomes of a number of files."""
 
     files: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)

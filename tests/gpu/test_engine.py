@@ -16,7 +16,7 @@ from tests.policies.models import load, load_adapted, logprobs_of, random_adapte
 from tests.policies.served import Served
 
 ROUNDING = 0.15
-"""Nats by which log-probs in bfloat16 may differ in the mean from those in float32."""
+"""Nats by which log-probs in bfloat16 may differ on average from those in float32."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_an_adapter_arrives_and_the_base_stays(served: Served[VllmEngine], folde
 
 
 def test_requests_of_all_lengths_at_once_are_each_their_own(served: Served[VllmEngine], folder: Path) -> None:
-    """Steps that only sample beside steps that read as well, with the adapter and without."""
+    """Steps that only sample against steps that read as well, with the adapter and without."""
     adapter = random_adapter(folder, seed=7)
     served.runner.run(served.engine.update_adapter("solver", adapter, 3))
     models = {"solver": load_adapted(folder, adapter), "base": load(folder)}

@@ -1,6 +1,6 @@
 """Plays under cues, takes plain views, checks and counts them.
 
-A trajectory follows from the seed and its number. Its policy is a script that knows the task and the cues: it makes
+A trajectory follows from the seed and its number. Its policy is a script with the task and the cues: it makes
 right calls, wrong ones, hostile texts, abstentions and quotations, and budgets cut it off.
 """
 
@@ -79,7 +79,7 @@ def random_interface(rng: random.Random) -> Interface:
 class Script(ScriptedEngine):
     """Says the given token ids, one completion after another, and then the last one for ever.
 
-    The log-prob of a token tells the token and its place.
+    The log-prob of a token identifies the token and its place.
     """
 
     def __init__(self, completions: Sequence[Sequence[int]]) -> None:

@@ -48,7 +48,7 @@ def says(form: ChatFormat, *texts: str) -> Answer:
 async def collected(
     rollouts: Rollouts, jobs: Sequence[RolloutJob], *, after: Callable[[int], None] = lambda done: None
 ) -> list[Trajectory]:
-    """Plays all jobs; `after` is told how many are done, each time one is."""
+    """Plays all jobs; `after` gets the number of finished ones, each time one finishes."""
     done: dict[int, Trajectory] = {}
     async for place, trajectory in rollouts.play(jobs):
         done[place] = trajectory

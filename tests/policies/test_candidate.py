@@ -1,4 +1,4 @@
-"""What a model reads in an exam is, token by token, what it would have read in a dialogue."""
+"""Prompts of an exam have the same tokens as prompts of a dialogue."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Control tokens in content: whoever wrote it, and wherever it arrives, it begins and ends nothing."""
+"""Control tokens in content of any origin and at any place begin and end nothing."""
 
 import copy
 import json

@@ -56,7 +56,7 @@ def test_every_call_of_the_ground_truth_is_said_once_and_turns_end_in_a_sentence
 
 
 def test_a_value_is_read_before_it_is_written() -> None:
-    """A car is filled with gallons that the conversion tells: two completions, not one."""
+    """A car is filled with the result of the conversion: two completions, not one."""
     task = get_source("toolworld").task("toolworld_train_base_000003")
     sample = demonstrate(task, form(), context=CONTEXT)
     assert sample is not None
@@ -77,7 +77,7 @@ def test_one_that_is_too_long_is_none() -> None:
 
 
 def test_the_tokens_are_those_of_a_dialogue() -> None:
-    """What is said is tokenised as a whole completion with its stop token, and no text in another way."""
+    """A completion is tokenised as a whole with its stop token, and no text in another way."""
     for task in tasks("toolworld", "train", 5):
         sample = demonstrate(task, form("tiny"), context=CONTEXT)
         assert sample is not None

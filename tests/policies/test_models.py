@@ -1,4 +1,4 @@
-"""Models by name, and folders that cannot be used: each is told so in one sentence."""
+"""Models by name, and unusable folders: each gets one sentence."""
 
 import json
 import math
@@ -159,7 +159,7 @@ def test_an_installed_package_can_bring_a_model(whole: Path, monkeypatch: pytest
 
 
 def test_smollm2_speaks_english() -> None:
-    """The converted model, in its own tokens and our template, against what anybody knows."""
+    """The converted model, in its own tokens and our template, against common knowledge."""
     found = open_model(NAME)
     assert (found.name, found.dialect.name, found.context) == (NAME, "qwen", 8192)
     form = ChatFormat.load(found.path, found.dialect)
@@ -235,7 +235,7 @@ def test_the_cache_is_made_once_and_whole(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_numbers_of_a_known_model_are_there_without_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("no hub is asked"))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("no hub is contacted"))
     found = open_model(name, weights=False)
     parameters = sum(math.prod(shape) for shape in checkpoint_shapes(found.path).values())
     assert parameters == PARAMETERS[name]

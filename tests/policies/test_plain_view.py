@@ -159,7 +159,7 @@ def test_feedback_that_took_the_room_of_a_result_leaves_another_trace(monkeypatc
 
 
 class FailsLater:
-    """A user who speaks in as many dialogues as he is told to, and then fails."""
+    """A user with words for a number of dialogues, who then fails."""
 
     def __init__(self, dialogues: int) -> None:
         self.left = dialogues

@@ -29,7 +29,7 @@ def tiny_format() -> ChatFormat:
 
 
 def rendered(dialect: str, task: Task, exchanges: list[tuple[str, list[Message]]]) -> str:
-    """The whole conversation through the template at once, as somebody would render it who has only the messages."""
+    """The whole conversation through the template at once, from the messages alone."""
     _, info = Dialogue(task, dialect=DIALECTS[dialect]).reset()
     chat = [{"role": message.role, "content": message.content} for message in info["messages"]]
     for said, heard in exchanges:

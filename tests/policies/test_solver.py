@@ -135,7 +135,7 @@ def test_many_dialogues_at_once_are_each_as_alone() -> None:
 
 
 class CountsConcurrent(ScriptedEngine):
-    """Knows the most requests that were ever under way at once."""
+    """Counts the most requests that were ever in progress at once."""
 
     now = most = 0
 

@@ -85,7 +85,7 @@ def test_one_recipe_gives_one_model_also_when_interrupted(
         build(tmp_path / "parts", SMALL, progress=interrupt)
     assert (tmp_path / "parts" / STATE).exists()
     build(tmp_path / "parts", SMALL, progress=lambda seen, loss: steps.append(seen // SMALL.batch_tokens))
-    assert steps == [*range(1, at + 1), *range(resumed, 13)], "it goes on behind the last saved step"
+    assert steps == [*range(1, at + 1), *range(resumed, 13)], "it resumes after the last saved step"
     assert not (tmp_path / "parts" / STATE).exists()
     build(tmp_path / "parts", SMALL, progress=lambda seen, loss: steps.append(seen))
     assert steps[-1] == 12, "a model that is whole is not trained again"

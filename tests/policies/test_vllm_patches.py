@@ -1,4 +1,4 @@
-"""What is mended in vLLM computes what vLLM computes."""
+"""The patches of vLLM compute the same as vLLM."""
 
 import pytest
 import torch

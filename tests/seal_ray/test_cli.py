@@ -110,7 +110,7 @@ def test_play_shows_what_an_interface_changes(run_main: RunMain) -> None:
 
 
 def test_play_lets_a_model_solve(run_main: RunMain) -> None:
-    """What it says is what the solver says in an evaluation, and judged alike."""
+    """Its completions and verdicts are the same as in an evaluation."""
     task = get_source("toolworld").task("toolworld_train_base_000003")
     shown = run_main("play", task.id, "--model", "tiny")
     model = open_model("tiny")

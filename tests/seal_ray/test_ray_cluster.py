@@ -142,7 +142,7 @@ def submit(cluster: Cluster, name: str, runs: Path, storage: Path, *settings: st
 
 
 def test_without_the_page_s_variable_a_job_is_refused(cluster: Cluster) -> None:
-    """What the variable is for. Ray 2.60 asks for a token that it has, and does not send it unless it is told to."""
+    """The purpose of the variable: Ray 2.60 requires a token, and does not send it without the variable."""
     done = subprocess.run(
         ["ray", "job", "list", "--address", cluster.address],
         capture_output=True,
@@ -208,7 +208,7 @@ def test_no_key_is_left_in_logs_commands_or_the_job_server(cluster: Cluster) -> 
 
 
 def ask(port: int, key: str) -> httpx.Response | None:
-    """What the deployed solver says to a word; None where nothing listens yet."""
+    """The deployed solver's answer to a word; None if nothing listens yet."""
     chat = {"model": "solver", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 4}
     try:
         return httpx.post(
@@ -228,7 +228,7 @@ def test_the_files_of_clusters_are_valid(name: str) -> None:
 
     config = yaml.safe_load((ROOT / "docs" / "examples" / name).read_text("utf-8"))
     validate_config(prepare_config(config))
-    # The token goes along, and every part of the cluster knows that it is asked for.
+    # The token is copied, and every part of the cluster requires it.
     assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
     starts = config["head_start_ray_commands"] + config["worker_start_ray_commands"]
     assert all("RAY_AUTH_MODE=token" in line for line in starts if "ray start" in line)

@@ -1,4 +1,4 @@
-"""What a run writes: a kill at any moment leaves its files and its checkpoints in step."""
+"""The files of a run: a kill at any moment leaves its files and its checkpoints in step."""
 
 from pathlib import Path
 from typing import cast

@@ -121,7 +121,7 @@ def test_half_a_copy_is_no_run(run: Path, tmp_path: Path) -> None:
     weights.with_name("elsewhere").rename(weights)
     folder, storage = fetched(str(tmp_path / "storage" / "mine"), tmp_path / "here", None)
     assert (tree(folder), storage) == (tree(run), str(tmp_path / "storage"))
-    assert tree(tmp_path / "here").keys() == {f"mine/{name}" for name in tree(run)}, "and nothing beside it"
+    assert tree(tmp_path / "here").keys() == {f"mine/{name}" for name in tree(run)}, "and nothing else"
 
 
 @pytest.mark.parametrize("half", ["checkpoints/round_000001/model/weights", LIST])
@@ -130,7 +130,7 @@ def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
 ) -> None:
     Mirror(run, str(tmp_path / "storage")).push()
     before = tree(tmp_path / "storage" / "mine")
-    mirror = Mirror(run, str(tmp_path / "storage"))  # as after a resume: it knows of no file that it is there
+    mirror = Mirror(run, str(tmp_path / "storage"))  # as after a resume: it has no list of stored files
 
     def cut_off(of: Callable[..., None]) -> Callable[..., None]:
         def write(source: Any, target: str) -> None:
@@ -331,7 +331,7 @@ def test_without_a_storage_nothing_is_pushed(run: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket of a server on this machine that speaks S3."""
+    """A bucket of an S3 server on this machine."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "anyone")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -83,7 +83,7 @@ def test_a_cluster_that_gives_no_answer_may_ask_for_a_token(mode: str | None, mo
 def test_dry_run_of_a_large_model_needs_neither_its_weights_nor_this_machine(
     preset: str, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
 ) -> None:
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("no hub is asked"))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("no hub is contacted"))
     monkeypatch.setattr("seal_ray.algorithm.memory_estimate.available", lambda: Available(8 << 30))
     said = run_main("train", "--dry-run", "--preset", preset, "--preset", "seal")
     assert "reference policy" in said

@@ -72,7 +72,7 @@ def asked(answer: bool, questions: list[str]) -> Iterator[None]:
 
 
 def received(folder: Path, name: str = "evil:Reward") -> Path:
-    """A run that somebody sent, whose settings name code."""
+    """A run of another person, whose settings name code."""
     found = RunFolder(folder)
     found.write_config({"seed": 0, "environment": {"reward": name, "source": name}})
     return found.path
@@ -113,7 +113,7 @@ def test_names_of_the_command_line_and_of_the_user_s_own_folder_are_not_asked_fo
     home: Path, run_main: RunMain
 ) -> None:
     said = run_main("train", "environment.reward=evil:Reward", "training.rounds=0", code=2)
-    assert "evil" not in said  # the other mistake is the one that is told
+    assert "evil" not in said  # the other mistake is reported
     own = home.parent / "config" / "seal_ray"
     own.mkdir(parents=True)
     (own / "mine.yaml").write_text("kind: method\nabout: x\nsections: {environment: {reward: 'evil:Reward'}}\n")

@@ -61,7 +61,7 @@ _LONGEST = 1 << 20
 _SPARE = 500  # numbers above those of any file that a process brings
 
 _Kind = tuple[tuple[str, str], ...]
-"""What a server was started for: variables of Ray and their values, or `_CORES`."""
+"""The variables of a server: variables of Ray and their values, or `_CORES`."""
 _CORES: _Kind = (("LD_PRELOAD", ""),)
 
 
@@ -76,7 +76,7 @@ def fork_of(pid: int) -> int | None:
 
 
 def _note(address: str, pid: int) -> Path:
-    """The file that tells the fork for this process."""
+    """The file that names the fork for this process."""
     return Path(address).with_name(str(pid))
 
 
@@ -110,7 +110,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a first process asks for, with the connection on which it waits."""
+    """The request of a first process, with the connection on which it waits."""
 
     connection: socket.socket
     files: list[int]
@@ -146,14 +146,14 @@ class _Forks:
         self._servers: dict[_Kind, socket.socket] = {}
         """The channels to the servers that this one has started."""
         self._asked: dict[int, tuple[int, socket.socket, Path]] = {}
-        """By the file of a fork's process: its id, the connection to who waits for it, and the note that tells who."""
+        """By the file of a fork's process: its id, the connection to the waiting process, and its note."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(source, selectors.EVENT_READ, "source")
         if passes_on:
             self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, "owner")
 
     def run(self) -> _Request | _Start | None:
-        """In each fork, what is asked of it. In the server None, at the end."""
+        """In each fork, its request. In the server None, at the end."""
         while True:
             for key, _ in self._selector.select():
                 if key.data == "owner":
@@ -214,7 +214,7 @@ class _Forks:
         if not self._imported.suits(environment, self._may_differ):
             request.refuse()
             return None
-        # What the libraries set when they are imported they would set in that process too.
+        # The libraries would set the same on import in that process.
         environment.update({**self._imported.made, **environment})
         if spawned or not self._passes_on:
             return self._fork(request)

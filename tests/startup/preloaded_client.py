@@ -1,4 +1,4 @@
-"""What a process does that a server may take over (preloaded.py). It imports little, as hundreds of processes do it."""
+"""The start of a process that a server may take over (preloaded.py), with few imports: hundreds of processes do it."""
 
 import marshal
 import os
@@ -83,7 +83,7 @@ def take_over(address: str) -> None:
 
 
 def _wait(server: socket.socket, pid: int, parent: int) -> int:
-    """The exit code of the fork. That of a worker ends when its raylet has ended, as a worker by itself would."""
+    """The exit code of the fork. A worker's fork ends when its raylet has ended, as a worker by itself would."""
     if is_worker(sys.orig_argv):
         server.settimeout(_LOOKS_AFTER)
     while True:

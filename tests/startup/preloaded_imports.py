@@ -1,4 +1,4 @@
-"""What the servers of `preloaded` import, and which environment variables that reads."""
+"""The imports of the servers of `preloaded`, and which environment variables that reads."""
 
 import gc
 import importlib
@@ -43,7 +43,7 @@ OF_CORES = (
     "vllm.model_executor.models.qwen2",
     "policies.engine.vllm_worker",
 )
-"""What the core of a vLLM engine imports."""
+"""The imports of the core of a vLLM engine."""
 READ_BELOW_PYTHON = ("GOMP_", "LD_", "MKL_", "OMP_", "PYTHONHASHSEED", "TORCH_")
 """How variables begin that libraries read where Python does not see it."""
 MAY_DIFFER = {

@@ -11,7 +11,7 @@ import sys
 gc.set_threshold(100_000, 50, 100)
 
 if (address := os.environ.get("SEAL_RAY_TESTS_PRELOADED")) and len(sys.orig_argv) > 2:
-    import preloaded_client  # type: ignore[import-not-found]  # it lies beside this file
+    import preloaded_client  # type: ignore[import-not-found]  # it is in this folder
 
     if preloaded_client.is_served(sys.orig_argv):
         preloaded_client.take_over(address)

@@ -1,4 +1,4 @@
-"""What the interval of a difference promises: that it holds the true one in 95 of 100 comparisons, by simulation.
+"""The promise of the interval of a difference: it holds the true one in 95 of 100 comparisons, by simulation.
 
 A comparison is simulated as it is played: the logit of an arm's success on a task is the sum of the task's difficulty,
 the arm's gain on it, how well the arm came out with a seed, and how it came out on just this task; then 0 or 1 is

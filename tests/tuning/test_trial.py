@@ -61,7 +61,7 @@ def sections(*overrides: str) -> Sections:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A run folder beside one without an evaluation and one that was evaluated before its training."""
+    """A run folder next to one without an evaluation and one that was evaluated before its training."""
     RunFolder(tmp_path / "trials" / "a-seed0").write_config(sections())
     RunFolder(tmp_path / "trials" / "b-seed0").write_config(sections())
     play(tmp_path, "b", 0, constant(0.5), solved=SOLVED)

@@ -1,4 +1,4 @@
-"""Has vLLM engines compute one request at a time, in the order they are asked.
+"""Has vLLM engines compute one request at a time, in the order of their arrival.
 
 Python imports this module at its start where its folder is on the path. What vLLM computes together is a matter of
 time and decides the last bit of a log-prob; `tests/bench/same.py` compares runs to the last bit.

@@ -1,4 +1,4 @@
-"""Where the tests find API-Bank: `API_BANK_DATA`, or the folder shared/data/api-bank beside the checkout's."""
+"""Where the tests find API-Bank: `API_BANK_DATA`, or the folder shared/data/api-bank next to the checkout."""
 
 import os
 from pathlib import Path

@@ -116,7 +116,7 @@ def test_a_machine_that_cannot_be_confined_is_reported() -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the user was asked to trust, which is refused."""
+    """The user's trust, which is refused."""
     questions: list[str] = []
 
     def refuse(what: str, where: str) -> None:

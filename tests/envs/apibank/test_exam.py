@@ -43,7 +43,7 @@ def test_the_history_is_what_stood_before_the_call(items: dict[str, ApiCall]) ->
     first = items["SetLamp-level-1-1#0"].conversation(dialect)
     assert [tool.name for tool in first.tools] == ["SetLamp", "ReadLamp"]
     assert [entry.role for entry in first.entries if isinstance(entry, Message)] == ["system", "user", "user"]
-    assert first.entries[-1] == Past("Let me do that."), "the answer goes on behind it"
+    assert first.entries[-1] == Past("Let me do that."), "the answer continues after it"
     second = items["SetLamp-level-1-1#1"].conversation(dialect).entries
     call = ToolCall("SetLamp", {"room": "kitchen", "level": 7, "token": "t1"})
     assert second[4] == Past("Let me do that.", (call,)), "values have the documented types"

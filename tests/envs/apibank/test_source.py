@@ -65,7 +65,7 @@ def test_what_an_apis_rule_takes_for_the_same_is_right_and_all_else_is_wrong(sou
     assert [str(each.label) for each in spoilt.turn_diagnoses][1:] == [Label.STATE_MISMATCH, Label.INHERITED_STATE]
     assert not play(task, [], [], [read]).success
     mistake = ToolCall("SetLamp", {**call.arguments, "token": "t2"})
-    assert play(task, [], [mistake, call], [read]).success, "a mistake that changed nothing can be mended"
+    assert play(task, [], [mistake, call], [read]).success, "a mistake that changed nothing can be corrected"
 
 
 def test_hostile_calls_are_error_results_and_a_dialogue_is_bounded(source: ApiBank) -> None:

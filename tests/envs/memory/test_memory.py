@@ -66,7 +66,7 @@ def test_items_stand_behind_what_they_need_and_are_what_the_official_loader_give
     stories: dict[str, set[str]] = {}
     for item in items.values():
         stories.setdefault(item.id.replace(f"memory_{item.category}", "memory", 1), set()).add(item.group)
-    assert {len(groups) for groups in stories.values()} == {1}, "a question is asked once for each backend"
+    assert {len(groups) for groups in stories.values()} == {1}, "a question comes once for each backend"
     assert len({item.group for item in items.values()}) == 5
     seen: set[str] = set()
     with Official() as official:

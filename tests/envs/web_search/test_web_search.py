@@ -249,7 +249,7 @@ def test_a_service_that_is_dead_is_no_result(server: StandIn, state: dict[str, A
 
 @pytest.mark.parametrize(("status", "is_json"), [(400, True), (403, False), (414, False), (500, True)])
 def test_a_query_that_the_service_refuses_is_a_result(server: StandIn, status: int, is_json: bool) -> None:
-    """Else one query of a model's would end the exam, and again when it goes on."""
+    """Otherwise one query would end the exam, and again after a resume."""
     server.status, server.json = status, is_json
     try:
         found = json.loads(result(server.web(), search(keywords="tea")))

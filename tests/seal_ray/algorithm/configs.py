@@ -40,7 +40,7 @@ def small_model() -> Path:
 def small_config(engine: Half, **learners: Any) -> SealConfig:
     """A config for rounds of a second: 4 groups of 4 on a scripted engine, two gradient steps a round.
 
-    What a script plays does not depend on the model that learns, which is `small_model`.
+    A script's completions do not depend on the model that learns, which is `small_model`.
     """
     config = (
         SealConfig()

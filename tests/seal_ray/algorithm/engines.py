@@ -26,7 +26,7 @@ from tests.policies.scripts import oracle_script
 HANG = "HANG"
 """A completion over which the environment of `tests.seal_ray.rollout.hanging` does not come back."""
 USER = ("<|user|>", "<|im_start|>user")
-"""What a user's turn begins with, in the templates of the models that are used here."""
+"""The beginning of a user's turn, in the templates of the models that are used here."""
 TASKS = 8
 """Training tasks that the engines know the ground truth of."""
 
@@ -52,7 +52,7 @@ class Half:
     hangs: float = 0.0
     version_offset: int = 0
     known: tuple[str, ...] = ()
-    """Ids of further tasks that it knows."""
+    """Ids of further tasks in its script."""
     writes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Agent → texts that it writes in turn, on an engine of its own or as a policy of the solver's."""
     elsewhere: str | None = None

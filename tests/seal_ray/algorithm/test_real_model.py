@@ -1,6 +1,6 @@
-"""A real language model learns with LoRA: a restored run goes on bit for bit, and what it exports is what it was.
+"""A real language model learns with LoRA: a restored run continues bit for bit, and exports are exact.
 
-What is played is scripted, since SmolLM2 as downloaded solves nothing; all that learns, is stored and exported is real.
+The completions are scripted, since SmolLM2 as downloaded solves nothing; learning, storage and export are real.
 """
 
 import asyncio

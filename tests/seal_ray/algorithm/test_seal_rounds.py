@@ -162,7 +162,7 @@ def test_killed_runners_and_engines_change_nothing(undisturbed: Undisturbed) -> 
         killer = kill_soon(runner_pids(run)[:1], 0.4)
         assert run.play(1) == undisturbed.rounds[1:2]
         killer.join()
-        # An engine, and with it all that it was asked.
+        # An engine, and with it all its requests.
         engine, _ = run.algorithm.solver.engines.actors
         killer = kill_soon(ray.get(engine.processes.remote()), 0.4)
         assert run.play(1) == undisturbed.rounds[2:3]

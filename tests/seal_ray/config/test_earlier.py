@@ -166,7 +166,7 @@ def test_a_kind_that_a_file_names_needs_trust(tmp_path: Path, monkeypatch: pytes
         make_config(file=file)
     assert "my_curator" not in sys.modules
     with restricted([], ask=lambda _: True):
-        # What the preset sets for a language model is left out: this kind has none of it.
+        # Settings of the preset for a language model are left out: this kind has none of them.
         assert make_config(file=file).to_sections()["curator"]["kind"] == "my_curator:Mine"
 
 

@@ -73,7 +73,7 @@ def _plain(text: str | None) -> str:
 
 @dataclass
 class Script:
-    """`wrong` are the ids of tasks in which nothing is done. After `dies_after` answers nobody is answered any more."""
+    """`wrong` are the ids of tasks in which nothing is done. After `dies_after` answers it answers no request."""
 
     tasks: Sequence[Mapping[str, Any]]
     wrong: frozenset[str] = frozenset()

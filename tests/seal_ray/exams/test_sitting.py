@@ -1,4 +1,4 @@
-"""Asking and keeping: nothing is asked twice, an engine that dies costs no answer, and a dead one is no score."""
+"""Resumable exams: no item is sampled twice, a dying engine costs no answer, and a dead one gives no score."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ EXAM = Arithmetic(Arithmetic.Settings())
 
 
 def adds(wrong: Sequence[str] = ()) -> Callable[[GenRequest], Sequence[int]]:
-    """Adds what it is asked to add, but says nothing to prompts with one of these words."""
+    """Adds the numbers of the prompt, but says nothing to prompts with one of these words."""
 
     def answer(request: GenRequest) -> Sequence[int]:
         asked = FORM.text(request.prompt_ids).rpartition("Add")[2]

@@ -74,7 +74,7 @@ def test_telecom_has_a_category_for_each_kind_of_trouble() -> None:
 
 
 def interpreter(folder: Path, lines: Sequence[str], ending: str = "") -> Interpreter:
-    """A program in the place of the other interpreter, which says these lines once it was told what to play."""
+    """A program instead of the other interpreter, which prints these lines once it has its job."""
     path = folder / "python"
     path.write_text(
         f"#!{sys.executable}\nimport json, sys\njob = json.loads(sys.stdin.readline())\n"

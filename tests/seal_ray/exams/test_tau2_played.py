@@ -55,7 +55,7 @@ def test_a_known_share_is_right_and_nothing_is_asked_twice(
         said = run_main(*arguments)
     asked = Counter(first.asked)
     asked.update(expected.asked)
-    assert asked.total() == calls, "an answer is asked for once, in a dialogue that was stopped too"
+    assert asked.total() == calls, "an answer is sampled once, in a dialogue that was stopped too"
     rows = [json.loads(line) for line in (out / "model/tau2-telecom/answers.jsonl").read_text().splitlines()]
     assert {row["item"] for row in rows if not row["right"]} == expected.wrong
     assert {row["item"] for row in rows} == {task["id"] for task in expected.tasks}
@@ -121,6 +121,6 @@ def test_hostile_calls_are_answered_and_change_nothing(
         run_main("exam", "tiny", "--suite", "tau2-airline", *options)
     (row,) = [json.loads(line) for line in Path("out/model/tau2-airline/answers.jsonl").read_text().splitlines()]
     assert row["end"] == "stop"
-    assert asked.asked.total() == len(HOSTILE) + 3, "each is answered, and the user speaks before and after"
+    assert asked.asked.total() == len(HOSTILE) + 3, "each is answered, and the user's messages come before and after"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert not [path for path in tmp_path.rglob("*") if "hostile" in path.name]

@@ -261,7 +261,7 @@ def assert_equal(
     whole = torch.stack([gradient.norm() for gradient in expected[1].values()]).norm()
     assert whole > 1e-3
     for name, gradient in expected[1].items():
-        # A tensor whose gradient is next to nothing is held against a thousandth of the whole.
+        # A tensor whose gradient is next to nothing is compared with a thousandth of the whole.
         assert (found[1][name] - gradient).norm() <= tolerance * (gradient.norm() + 1e-3 * whole), name
 
 

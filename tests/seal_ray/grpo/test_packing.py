@@ -274,7 +274,7 @@ def test_both_kernels_are_attention_with_the_dense_mask(dtype: torch.dtype, time
 
 
 def test_each_layout_is_attended_as_its_own() -> None:
-    """What is kept of a layout for the next layer is not taken for another layout."""
+    """The stored part of a layout for the next layer is not used for another layout."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(48, 2, 8, generator=generator) for _ in range(3))
     for first in (12, 20, 12):

@@ -40,7 +40,7 @@ class Setting:
     plain: int = 8
     """Groups of a round on the plain interface."""
     arms: int = 3
-    """Arms of a window beside the plain one and the incumbent."""
+    """Arms of a window other than the plain one and the incumbent."""
     pairs: bool = False
     """Whether half of a group under an arm is plain."""
     thompson: bool = True
@@ -49,7 +49,7 @@ class Setting:
     prior: float = 0.1
     discount: float = 0.9
     gain: float = 0.15
-    """What a good arm adds to success on average over categories."""
+    """The gain of a good arm in success, on average over categories."""
     effect: Effect = "one category"
 
 
@@ -113,7 +113,7 @@ class Simulation:
         for _ in range(count):
             category = self.categories[self.drawn % len(self.categories)]
             done, played = self.rates[category][self.random.integers(len(self.rates[category]))]
-            # What is known of its rate, under a prior with mass at 0 and 1.
+            # The posterior of its rate, under a prior with mass at 0 and 1.
             rate = float(self.random.beta(done + 0.1, played - done + 0.1))
             names.append(f"task {self.drawn}")
             self.tasks[names[-1]] = (category, rate)
@@ -183,7 +183,7 @@ def promoted_within_two(setting: Setting, *, runs: int, seed: int = 10_000) -> t
 
 def in_common(setting: Setting, *, runs: int, windows: int = 6, seed: int = 400_000) -> tuple[float, float]:
     """Where every arm adds the same: share of runs that end with another incumbent than plain, and what that is taken
-    to be worth in the mean of these runs."""
+    to be worth on average over these runs."""
     every = [tuple(f"{number}.{place}" for place in range(setting.arms)) for number in range(windows)]
     good = frozenset(name for names in every for name in names)
     gains = []

@@ -1,4 +1,4 @@
-"""What is known of arms: windows, the cells that the posterior compares, and what each reward makes of them."""
+"""Statistics of arms: windows, the cells that the posterior compares, and the rewards."""
 
 import json
 import math

@@ -145,7 +145,7 @@ def test_a_run_that_the_user_has_open_is_left_alone(folder: RunFolder, tmp_path:
 
 
 class Run:
-    """A wandb run that keeps what it is given and fails at what it is told to."""
+    """A wandb run that keeps all values and fails at chosen ones."""
 
     def __init__(self, fails: str = "") -> None:
         self.fails = fails

@@ -1,4 +1,4 @@
-"""Deliveries run beside what follows, requests wait for them, and what goes wrong is raised."""
+"""Deliveries run in the background, requests wait for them, and failures are raised."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 REFUSED, ENDLESS = 7, 8
 """Versions that the engine does not take, and that it takes for ever."""
 SECONDS = 1.0
-"""What an update takes."""
+"""The duration of an update."""
 
 
 class _Slow(ScriptedEngine):

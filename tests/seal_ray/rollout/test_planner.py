@@ -1,4 +1,4 @@
-"""What a round plays: shares of arms, pairs, common tasks, dynamic sampling in waves, and resuming."""
+"""The plan of a round: shares of arms, pairs, common tasks, dynamic sampling in waves, and resuming."""
 
 import json
 from collections import Counter, defaultdict

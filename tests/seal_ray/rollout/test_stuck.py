@@ -39,7 +39,7 @@ def hanging(kind: str, *, runners: int, share: float = 0.15) -> SealConfig:
 
 
 def rounds_of(config: SealConfig, count: int) -> tuple[list[Played], list[dict[str, float]], list[Fault], float]:
-    """What was played in each round, its metrics, the faults, and the restarts of runners."""
+    """The dialogues of each round, its metrics, the faults, and the restarts of runners."""
     with built(config) as run:
         dialogues = run.play(count)
     faults = [fault for report in run.reports for group in report.groups for fault in group.faults]

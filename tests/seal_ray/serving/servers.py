@@ -20,7 +20,7 @@ from tests.watched import SECRETS
 
 KEY = SECRETS["SEAL_RAY_API_KEY"]
 NAME = "openbmb/MiniCPM-SALA-FC"
-"""What the served model is called: a registered name that BFCL's own client asks by chat completions."""
+"""The name of the served model: a registered name that BFCL's own client asks by chat completions."""
 CONTEXT, RESPONSE = 16_384, 128
 _START = 400
 
@@ -100,7 +100,7 @@ def wait_for_end(pids: Sequence[int]) -> list[int]:
 
 
 def joined(chunks: Any) -> dict[str, Any]:
-    """What a stream says in all: content, (name, arguments) of each call, and why it ended."""
+    """The whole of a stream: content, (name, arguments) of each call, and why it ended."""
     content, finish = "", None
     calls: dict[int, list[str]] = {}
     for chunk in chunks:

@@ -37,7 +37,7 @@ def run_server(port: int, say: Callable[[str], None]) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small deployment in the place of a model, which would take a minute to start: what is looked at is Serve."""
+    """A small deployment instead of a model, which would take a minute to start: the tests are about Serve."""
     monkeypatch.setattr("seal_ray.serving.app.application", lambda *_, **__: Hello.bind())  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""A server under attack: whatever is sent to it, a client beside it is answered, and its memory comes back."""
+"""A server under attack: other clients are answered meanwhile, and its memory comes back."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 HELLO = {"role": "user", "content": "Hello."}
 CHAT: dict[str, Any] = {"model": NAME, "messages": [HELLO], "max_tokens": 4}
 PATIENCE = 3.0
-"""Seconds in which a normal client is answered, whatever happens beside it: 2 on most machines, more on older ones."""
+"""Seconds in which a normal client is answered during an attack: 2 on most machines, more on older ones."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -161,7 +161,7 @@ ATTACKS: dict[str, tuple[int, Callable[[Running], list[int]]]] = {
 
 
 def answered_beside(server: Running, title: str, run: Callable[[Running], list[int]], record: Any) -> list[int]:
-    """What an attack is answered, once a client beside it waited no longer than it may.
+    """The answers to an attack, after a check that another client did not wait too long.
 
     A machine that is busy with other tests gets three tries, and time in proportion: a client that stood in line would
     wait as long as the attack takes.
@@ -175,7 +175,7 @@ def answered_beside(server: Running, title: str, run: Callable[[Running], list[i
         tries.append((max(took), spent))
         if max(took) < max(PATIENCE, spent / 4):
             break
-    record(TABLE, f"{title}: {spent:.1f} s, beside {statistics.median(took):.2f} s, {max(took):.2f} at most")
+    record(TABLE, f"{title}: {spent:.1f} s, another client {statistics.median(took):.2f} s, {max(took):.2f} at most")
     assert max(took) < max(PATIENCE, spent / 4), tries
     return found
 

@@ -252,7 +252,7 @@ def test_half_surrogate_pairs_are_tokenised_as_their_replacement() -> None:
 
 
 class Asked:
-    """A server's engine, in the place of vLLM's: what it is asked for, and how its reading of a prompt ends."""
+    """A server's engine instead of vLLM's: its requests, and the end of its reading of a prompt."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

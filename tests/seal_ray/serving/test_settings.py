@@ -1,4 +1,4 @@
-"""What is served, and who may ask: mistakes are one sentence, and nothing is started."""
+"""Settings of a server: mistakes are one sentence, and nothing is started."""
 
 import json
 import socket

@@ -24,7 +24,7 @@ from tests.seal_ray.grpo.reference import batch_loss, scores
 
 PREFIX = "language_model."
 WHOLE = ["learner/rl_module", "learner/optimizer"]
-"""What is asked for by name, so that sharded learners give it too."""
+"""Parts of the state that sharded learners store only by name."""
 OFF_POLICY_WEIGHT = "sqrt"
 DUAL_CLIP = GRPOLoss.Settings().dual_clip or math.inf
 OPENING = 6

@@ -58,7 +58,7 @@ class Case:
         self.group = build_group(self.config)
         disturb(self.group)
         self.weights = self.group.module_weights(SOLVER)
-        # Without the cap, rows whose log-probs the learner knows and rows whose it does not are in one micro-batch.
+        # Without the cap, a micro-batch has rows with and without the learner's own log-probs.
         self.plain = PlainLearner(self.config, model, self.weights, stripped=True)
         self.rows = self.plain.minibatches()
         self.minibatches = [Minibatch.of([each[:2], each[2:]]) for each in self.rows]
@@ -122,7 +122,7 @@ def check_internalised(case: Case) -> None:
 
 def test_what_is_restored_goes_on_to_the_last_bit(case: Case, tmp_path: Path) -> None:
     saved, before = case.group.get_state(), state_of(case.group)
-    # Sharded weights are on nobody's list unless they are asked for.
+    # Sharded weights are stored only by name.
     assert case.sharded != (saved["learner"].keys() >= {"rl_module", "optimizer"})
     saved["learner"] |= case.group.get_state(WHOLE)["learner"]
     path = case.group.save_to_path(tmp_path)

@@ -40,7 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": LORA}
 
 
 class Learnt:
-    """What a group of these settings learns in one round, of so many steps, from the same weights and rows."""
+    """The result of one round of so many steps under these settings, from the same weights and rows."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ def quiet(*_: object) -> None:
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
-    """What was measured, without the times."""
+    """The metrics, without the times."""
     rows: list[dict[str, Any]] = [dict(row) for row in JsonLines(out / WORK / METRICS).rows()]
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
@@ -93,7 +93,7 @@ def test_it_learns_and_an_interrupted_one_comes_to_the_same_weights(tmp_path: Pa
 
 
 def test_the_loss_is_the_likelihood_of_what_is_said(tmp_path: Path) -> None:
-    """The first loss that is told, against Transformers' own on the same tokens."""
+    """The first reported loss, against Transformers' own on the same tokens."""
     asked = plan(tokens=1000)
     warm_start(asked, tmp_path / "out", quiet)
     found = open_model(str(small_model()))

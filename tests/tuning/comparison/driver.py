@@ -25,7 +25,7 @@ KNOWN: Row = {
     "metrics": {"evaluation/success": 0.25},
     "suites": {"plain": {"base": {"a": 1, "b": 0, "c": 0, "d": 0}}},
 }
-"""What a comparison has of the model before training; no engine here comes to it."""
+"""The evaluation of the model before training; no engine here reaches it."""
 
 
 def plan(engine: Half) -> ComparisonPlan:
@@ -36,7 +36,7 @@ def plan(engine: Half) -> ComparisonPlan:
 
 
 def failing(engine: Half) -> ComparisonPlan:
-    """One arm, whose learner cannot agree with a script as closely as it is told to. Its start is known, as `KNOWN`."""
+    """One arm, whose learner cannot agree with a script within the tolerance. Its start is known, as `KNOWN`."""
     config = small_config(engine).evaluation(interval=2, tasks=4).training(rounds=ROUNDS, ratio_tolerance=1e-9)
     return ComparisonPlan({"strict": config}, range(1), baseline="strict", starts={"strict": KNOWN})
 

@@ -32,7 +32,7 @@ def make_comparison(
     settings: Mapping[str, Mapping[str, object]] | None = None,
     **changes: object,
 ) -> None:
-    """A comparison of which no trial has started. `settings` are those of all trials beside the curator's."""
+    """A comparison of which no trial has started. `settings` are for all trials, apart from the curator's."""
     manifest = ComparisonManifest(
         arms={arm: f"About {arm}." for arm in arms},
         seeds=tuple(range(first_seed, first_seed + seeds)),
@@ -69,8 +69,8 @@ def play(
 ) -> None:
     """The rows of a trial up to `rounds`: evaluated at 0, 4 and 8, with `success` of the round everywhere.
 
-    `shown` says from which round on which interface is shown; `solved` what came of each task, in the place of
-    `success` in evaluations; `new_tasks` how many each round plays that none played before.
+    `shown` is round → the interface from then on; `solved` the outcome of each task, instead of `success` in
+    evaluations; `new_tasks` the number of new tasks of each round.
     """
     folder = RunFolder(trial_folder(out, arm, seed))
     interface = Interface.plain()

@@ -1,4 +1,4 @@
-"""Comparisons on Ray Tune: stopped, killed and gone on with as if undisturbed; failures are told."""
+"""Comparisons on Ray Tune: stopped, killed and resumed as if undisturbed; failures are reported."""
 
 import json
 import signal
@@ -93,7 +93,7 @@ def test_a_trial_that_stays_failed_is_retried_listed_and_a_fault(cluster: str, t
     assert "RatioError" in (trial.failure or "")
     assert "strict,0,failed,0,final,," in (out / TABLE).read_text("utf-8")
     assert "**1 failed after retries, and in no number below:** strict-seed0." in report_of(out)
-    # What was known of its model before training was not evaluated again.
+    # The known evaluation before training was not repeated.
     folder = RunFolder(trial.folder)
     assert folder.metrics.rows() == [{"round": 0, **KNOWN["metrics"]}]
     assert folder.evaluations.rows() == [{"round": 0, "suites": KNOWN["suites"]}]

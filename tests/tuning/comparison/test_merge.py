@@ -33,7 +33,7 @@ def piece(
     tasks: int = TASKS,
     settings: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Path:
-    """A comparison that has come to its end, with what a trial leaves behind beside the small files."""
+    """A comparison that has come to its end, with a trial's other files next to the small ones."""
     make_comparison(out, arms=arms, seeds=seeds, first_seed=first_seed, settings=settings)
     for place, arm in enumerate(arms):
         for seed in range(first_seed, first_seed + seeds):
@@ -148,7 +148,7 @@ def test_failed_and_missing_trials_stay_so(tmp_path: Path) -> None:
     assert comparison.arm_trials("rules")[0].failure == "it broke"
     text = report_of(tmp_path / "merged")
     assert "2 arms × up to 3 seeds" in text
-    assert "**1 not started, and in no number below:** vanilla-seed1." in text, "nobody planned vanilla-seed2"
+    assert "**1 not started, and in no number below:** vanilla-seed1." in text, "vanilla-seed2 was not planned"
     assert "| `curator.kind` | none | rules |" in text
     merge([tmp_path / "merged", piece(tmp_path / "third", arms=("vanilla",), first_seed=1)], tmp_path / "again")
     assert all(each.state is State.FINISHED for each in collect(tmp_path / "again").arm_trials("vanilla"))

@@ -1,4 +1,4 @@
-"""What a comparison's folder comes to: states of trials, the table, report, pictures and timeline, from run folders."""
+"""Results of a comparison's folder: states of trials, the table, report, pictures and timeline, from run folders."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,7 @@
 """A small sweep on scripted engines, run as the command does but in a process of its own, which tests can kill.
 
-Takes `start` or `resume`, and the sweep's folder. Scripted solvers succeed about half the time, however they learn; one
-that may speak once a dialogue never does. What is swept decides, as in a real sweep.
+Takes `start` or `resume`, and the sweep's folder. Scripted solvers succeed about half the time, however they learn; a
+solver with one completion a dialogue never does. So the swept settings decide, as in a real sweep.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""`seal-ray sweep` as its user meets it: one sentence for a mistake, plans, presets of one's own."""
+"""`seal-ray sweep` as a user meets it: one sentence for a mistake, plans, custom presets."""
 
 from pathlib import Path
 from typing import Any

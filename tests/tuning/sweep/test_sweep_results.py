@@ -1,4 +1,4 @@
-"""What a sweep comes to, from folders made by hand; importance, checked on scores of known causes."""
+"""Results of a sweep, from folders made by hand; importance, checked on scores of known causes."""
 
 import csv
 import io
