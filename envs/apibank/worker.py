@@ -168,9 +168,15 @@ class ApiSession:
         return self._databases[name]
 
     def changed(self) -> str:
-        """The changed databases, as text."""
+        """The changed databases, as text. Their keys are texts and numbers, which cannot be sorted together."""
         held = {name: value for name, value in self._databases.items() if value != self._apis.databases[name]}
-        return json.dumps(held, sort_keys=True, default=str)
+        return json.dumps(_with_sorted_keys(held), default=str)
+
+
+def _with_sorted_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_sorted_keys(value[key]) for key in sorted(value, key=repr)}
+    return [_with_sorted_keys(each) for each in value] if isinstance(value, list) else value
 
 
 def _optional(each: type) -> list[str]:
