@@ -159,11 +159,11 @@ def mixture(name: str, *, key: str = SOURCES.key) -> Mixture:
 
 def _spread(shares: Sequence[float]) -> tuple[tuple[int, int], ...]:
     """A cycle with each index spread evenly by its share: the index that is furthest behind comes next."""
-    found: list[tuple[int, int]] = []
+    cycle: list[tuple[int, int]] = []
     counts = [0] * len(shares)
     for number in range(1, _CYCLE + 1):
         behind = [share * number - count for share, count in zip(shares, counts, strict=True)]
         which = behind.index(max(behind))
-        found.append((which, counts[which]))
+        cycle.append((which, counts[which]))
         counts[which] += 1
-    return tuple(found)
+    return tuple(cycle)

@@ -192,8 +192,8 @@ class _Loader(_TextLoader, yaml.SafeLoader):  # type: ignore[misc]
             if name in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{name!r} is given twice", key.start_mark)
             seen.add(name)
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
     def construct_int(self, node: Any) -> int:
         return _whole_number(str(self.construct_scalar(node)))
@@ -309,7 +309,7 @@ def read_archive(path: Path, is_known: Callable[[str], object]) -> Mapping[str, 
 
     Raises `UserError` for links, devices, repeated names, and too many or too large files.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with opened(path) as packed:
             stream: Any = _Unpacked(packed)
@@ -318,13 +318,13 @@ def read_archive(path: Path, is_known: Callable[[str], object]) -> Mapping[str, 
                     if number >= _MAX_MEMBERS:
                         raise tarfile.ReadError(f"it holds more than {_MAX_MEMBERS} files and folders")
                     if member.isreg() and is_known(member.name):
-                        if member.name in found or member.issparse() or not 0 <= member.size <= MAX_BYTES:
+                        if member.name in contents or member.issparse() or not 0 <= member.size <= MAX_BYTES:
                             raise tarfile.ReadError(f"{visible(member.name)[:80]} is there twice, sparse or too large")
                         file = archive.extractfile(member)
                         assert file is not None, "it is a regular file"
-                        found[member.name] = file.read()
+                        contents[member.name] = file.read()
     except UserError:
         raise
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError, ValueError, IndexError, RecursionError) as error:
         raise UserError(f"{path} cannot be unpacked ({visible(str(error))[:200]}).") from None
-    return found
+    return contents

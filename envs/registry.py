@@ -52,15 +52,15 @@ class Registry(Generic[T]):
         that it has, else its defaults; other classes are made with nothing. Raises `UserError` for a value that does
         not fit.
         """
-        found: Any = self.find(name)
-        if not isinstance(found, type):
-            return found
-        model: type[BaseModel] | None = getattr(found, "Settings", None)
+        registered: Any = self.find(name)
+        if not isinstance(registered, type):
+            return registered
+        model: type[BaseModel] | None = getattr(registered, "Settings", None)
         if model is None:
-            return found()
+            return registered()
         values = {key: value for key, value in (known or {}).items() if key in model.model_fields}
         try:
-            return found(model.model_validate(values))
+            return registered(model.model_validate(values))
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             where = ".".join(map(str, problem["loc"]))
@@ -74,8 +74,8 @@ class Registry(Generic[T]):
             prepare_import(name, self.key)
         module, _, attribute = path.partition(":")
         try:
-            found: T = getattr(importlib.import_module(module), attribute)
+            value: T = getattr(importlib.import_module(module), attribute)
         except Exception as error:  # noqa: BLE001 - a module of the user's can raise anything when it is imported
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"{self.key}: {path!r:.120} cannot be imported ({reason:.160}).") from None
-        return found
+        return value

@@ -146,13 +146,13 @@ def overlaps_of(
     split: Split, story: Callable[[Task], object], solution: Callable[[Task], object] | None = None
 ) -> list[Overlap]:
     """Overlaps of parts, by the identity of a task's story and of its solution, if given."""
-    found = []
+    overlaps = []
     for known, of in itertools.combinations(PARTS, 2):
         one, other = split.part(known), split.part(of)
         if one and other:
             solved = 0 if solution is None else _shared(one, other, solution)
-            found.append(Overlap(known, of, len(other), _shared(one, other, story), solved))
-    return found
+            overlaps.append(Overlap(known, of, len(other), _shared(one, other, story), solved))
+    return overlaps
 
 
 def _shared(one: Iterable[Task], other: Iterable[Task], key: Callable[[Task], object]) -> int:
@@ -334,12 +334,12 @@ def all_tools() -> Mapping[str, tuple[ToolDoc, ...]]:
 
 @lru_cache(maxsize=8)
 def _all_tools(sources: tuple[TaskSource, ...]) -> Mapping[str, tuple[ToolDoc, ...]]:
-    found: dict[str, tuple[ToolDoc, ...]] = {}
+    tools: dict[str, tuple[ToolDoc, ...]] = {}
     for source in sources:
         for name, tool in source.tools().items():
-            if tool not in found.get(name, ()):
-                found[name] = (*found.get(name, ()), tool)
-    return MappingProxyType(found)
+            if tool not in tools.get(name, ()):
+                tools[name] = (*tools.get(name, ()), tool)
+    return MappingProxyType(tools)
 
 
 def alternating_categories(tasks: Sequence[Task], categories: Sequence[str]) -> Iterator[Task]:

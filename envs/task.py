@@ -38,8 +38,8 @@ class ParameterType(StrEnum):
 
 def sorted_categories(categories: Iterable[str]) -> list[str]:
     """Categories without repetition: the common four first, in their order, then others as they come."""
-    found = dict.fromkeys(map(str, categories))
-    return [*(str(each) for each in Category if each in found), *(each for each in found if each not in list(Category))]
+    names = dict.fromkeys(map(str, categories))
+    return [*(str(each) for each in Category if each in names), *(each for each in names if each not in list(Category))]
 
 
 @dataclass(frozen=True, slots=True)

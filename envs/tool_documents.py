@@ -53,18 +53,18 @@ def check_call(call: ToolCall, tool: ToolDoc) -> tuple[SchemaViolation, ...]:
 
     It never changes an outcome; it explains one.
     """
-    found = [SchemaViolation(ViolationKind.MISSING, name) for name in tool.required if name not in call.arguments]
+    violations = [SchemaViolation(ViolationKind.MISSING, name) for name in tool.required if name not in call.arguments]
     for name, value in call.arguments.items():
         parameter = tool.parameter(name)
         if parameter is None:
-            found.append(SchemaViolation(ViolationKind.UNKNOWN, name))
+            violations.append(SchemaViolation(ViolationKind.UNKNOWN, name))
         elif value is None and not parameter.required:
             continue  # the simulators' own default for many optional arguments
         elif not _has_type(value, parameter):
-            found.append(SchemaViolation(ViolationKind.TYPE, name))
+            violations.append(SchemaViolation(ViolationKind.TYPE, name))
         elif not _in_enum(value, parameter):
-            found.append(SchemaViolation(ViolationKind.ENUM, name))
-    return tuple(found)
+            violations.append(SchemaViolation(ViolationKind.ENUM, name))
+    return tuple(violations)
 
 
 def _has_type(value: JSON, parameter: Parameter) -> bool:

@@ -69,8 +69,8 @@ class SealTrial(Seal):
             for row in folder.metrics.rows():
                 self._keep(row)
         elif self.spec.evaluation.interval:
-            if not folder.start.rows() and (found := neighbour_evaluation(folder.path, self.config.to_sections())):
-                folder.start.replace([found])
+            if not folder.start.rows() and (known := neighbour_evaluation(folder.path, self.config.to_sections())):
+                folder.start.replace([known])
             self._keep(recorder.write_start())
         return recorder
 

@@ -53,11 +53,11 @@ class ApiBankExam:
         return data.read_tools(self._described)
 
     def items(self) -> Sequence[ApiCall]:
-        found = []
+        calls = []
         for dialogue in self._dialogues:
             places = [place for place, row in enumerate(dialogue.rows) if isinstance(row, Recorded)]
-            found += [ApiCall(self, dialogue, place, number) for number, place in enumerate(places)]
-        return found
+            calls += [ApiCall(self, dialogue, place, number) for number, place in enumerate(places)]
+        return calls
 
     def notes(self) -> Sequence[str]:
         calls = Counter(each.call.name for dialogue in self._dialogues for each in dialogue.calls)

@@ -87,16 +87,16 @@ class Page:
 def is_public(address: str) -> bool:
     """Whether an address, wrapped in IPv6 or not, is on the public internet and not on this machine."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address):
-        if any(found in each for each in _HOLD_IPV4):
-            return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
-        if found not in _UNICAST or found.scope_id:
+    if isinstance(ip, ipaddress.IPv6Address):
+        if any(ip in each for each in _HOLD_IPV4):
+            return is_public(str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)))
+        if ip not in _UNICAST or ip.scope_id:
             return False
-    special = found.is_multicast or any(found in each for each in _NETWORKS)
-    return found.is_global and not special and not _is_own(str(found))
+    special = ip.is_multicast or any(ip in each for each in _NETWORKS)
+    return ip.is_global and not special and not _is_own(str(ip))
 
 
 def _is_own(address: str) -> bool:
@@ -181,10 +181,10 @@ async def addresses_of(host: str, port: int) -> Sequence[str]:
     """The addresses of a host now. Raises `PageRefused`."""
     try:
         look_up = asyncio.get_running_loop().getaddrinfo
-        found = await look_up(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        resolved = await look_up(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except (OSError, UnicodeError):
         raise PageRefused(f"Failed to resolve '{host[:200]}'") from None
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+    return list(dict.fromkeys(str(each[4][0]) for each in resolved))
 
 
 @cache

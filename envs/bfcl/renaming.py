@@ -114,9 +114,9 @@ def _new_name(old: str, rng: random.Random) -> str:
 @cache
 def _scenario_names(scenario: str) -> tuple[str, ...]:
     """The names that can be exchanged in all tasks of a scenario, sorted."""
-    found = {task: _names(task) for task in _tasks(scenario)}
-    barred = {name for task, names in found.items() for name in names if not _can_be_exchanged(task, name)}
-    return tuple(sorted(frozenset().union(*found.values()) - barred))
+    names_of = {task: _names(task) for task in _tasks(scenario)}
+    barred = {name for task, names in names_of.items() for name in names if not _can_be_exchanged(task, name)}
+    return tuple(sorted(frozenset().union(*names_of.values()) - barred))
 
 
 def _tasks(scenario: str) -> list[Task]:
@@ -137,12 +137,12 @@ def _names(task: Task) -> frozenset[str]:
 def _called_before_said(task: Task) -> frozenset[str]:
     """Words in calls before a user said them: looked up, or common knowledge such as a stock's symbol."""
     said: set[str] = set()
-    found: set[str] = set()
+    early: set[str] = set()
     for turn in task.turns:
         said.update(_runs(turn.user or ""))
         called = {run for call in turn.ground_truth for text in _texts(dict(call.arguments)) for run in _runs(text)}
-        found |= called - said
-    return frozenset(found)
+        early |= called - said
+    return frozenset(early)
 
 
 def _is_name(run: str, said: Iterable[str]) -> bool:

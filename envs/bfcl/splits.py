@@ -131,11 +131,11 @@ def _scenario_groups() -> tuple[frozenset[str], ...]:
 
 def _sharing() -> Mapping[str, set[str]]:
     """Content that identifies a story → the scenarios with it."""
-    found: dict[str, set[str]] = defaultdict(set)
+    scenarios: dict[str, set[str]] = defaultdict(set)
     for task in load_tasks().values():
         for content in story_of(task):
-            found[content].add(task.scenario)
-    return found
+            scenarios[content].add(task.scenario)
+    return scenarios
 
 
 def story_of(task: Task) -> tuple[str, str, str]:

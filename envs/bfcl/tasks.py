@@ -19,12 +19,12 @@ ID_PREFIX = "multi_turn_"
 def load_tasks() -> Mapping[str, Task]:
     """Every task by id, category by category in published order. The first call takes half a second."""
     folder = data_folder()
-    found: dict[str, Task] = {}
+    tasks: dict[str, Task] = {}
     for category in Category:
         file = f"BFCL_v4_multi_turn_{category}.json"
         answers = {row["id"]: row["ground_truth"] for row in read_rows(folder / "possible_answer" / file)}
-        found |= {row["id"]: _task(category, row, answers[row["id"]]) for row in read_rows(folder / file)}
-    return MappingProxyType(found)
+        tasks |= {row["id"]: _task(category, row, answers[row["id"]]) for row in read_rows(folder / file)}
+    return MappingProxyType(tasks)
 
 
 def get_task(name: str) -> Task:

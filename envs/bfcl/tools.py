@@ -55,11 +55,11 @@ def data_folder() -> Path:
     """The folder of BFCL's JSON data. Raises `UserError` if the package is missing or has another version."""
     advice = f"run `make setup`, or `pip install --no-deps bfcl-eval=={VERSION}`"
     try:
-        found = importlib.metadata.version("bfcl-eval")
+        version = importlib.metadata.version("bfcl-eval")
     except importlib.metadata.PackageNotFoundError:
         raise UserError(f"bfcl-eval: the package is not installed, version {VERSION} is needed; {advice}.") from None
-    if found != VERSION:
-        raise UserError(f"bfcl-eval: version {found} is installed, version {VERSION} is needed; {advice}.")
+    if version != VERSION:
+        raise UserError(f"bfcl-eval: version {version} is installed, version {VERSION} is needed; {advice}.")
     spec = importlib.util.find_spec("bfcl_eval")
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     if not folders:

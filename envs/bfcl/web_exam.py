@@ -56,11 +56,11 @@ class WebSearchExam:
 
     def notes(self) -> Sequence[str]:
         address = self.web.service.address
-        found = [] if address == OFFICIAL else [f"searches were answered by {address}, not by the official service."]
+        notes = [] if address == OFFICIAL else [f"searches were answered by {address}, not by the official service."]
         if self.web.service.private:
             hosts = ", ".join(sorted(self.web.service.private))
-            found.append(f"pages of {hosts} were fetched from wherever these names point to.")
-        return found
+            notes.append(f"pages of {hosts} were fetched from wherever these names point to.")
+        return notes
 
     def close(self) -> None:
         self.web.close()

@@ -132,17 +132,17 @@ class Web:
         """The service's answer to a query: an object, or a text with the reason why it refuses this one."""
         patience, pause, waited, failed = self._patience, self._patience.pause, 0.0, 0
         while True:
-            status, found, why = await self._request(query)
-            message = str(found.get("error", "")) if found is not None else ""
+            status, answer, why = await self._request(query)
+            message = str(answer.get("error", "")) if answer is not None else ""
             if status == 429 or "429" in message:
                 if waited >= patience.throttled:
                     raise EnvironmentFault(
                         "the search service takes no more requests (429: too many, or the account is used up)"
                     )
-            elif status == 401 or (status == 403 and found is not None):
+            elif status == 401 or (status == 403 and answer is not None):
                 raise EnvironmentFault(f"the search service refuses the key of {KEY} ({status}: {self._safe(message)})")
-            elif found is not None:
-                return found
+            elif answer is not None:
+                return answer
             elif status is not None and 400 <= status < 500:
                 return f"the search service refuses the request ({status})"
             else:
@@ -171,11 +171,11 @@ class Web:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return None, None, f"{type(error).__name__}: {error}"
         try:
-            found = json.loads(bytes(body))
+            answer = json.loads(bytes(body))
         except (ValueError, RecursionError):
             return response.status_code, None, f"status {response.status_code} without JSON"
-        is_object = isinstance(found, dict)
-        return response.status_code, found if is_object else None, f"status {response.status_code} without an object"
+        is_object = isinstance(answer, dict)
+        return response.status_code, answer if is_object else None, f"status {response.status_code} without an object"
 
     def _safe(self, text: str) -> str:
         """One line without the key."""
@@ -202,13 +202,13 @@ class WebSearchAPI:
         except Exception as error:  # noqa: BLE001 - as in the official class, an error of the call
             return {"error": str(error)}
         key = {"api_key": self._web.service.key, "output": "json", "source": "python"}
-        found = await self._web.search(f"{query}&{_encoded(key)}")
-        if isinstance(found, str):
-            return {"error": found}
-        if "organic_results" not in found:
+        answer = await self._web.search(f"{query}&{_encoded(key)}")
+        if isinstance(answer, str):
+            return {"error": answer}
+        if "organic_results" not in answer:
             return _UNAVAILABLE
         results = []
-        for result in found["organic_results"][:max_results]:
+        for result in answer["organic_results"][:max_results]:
             shown = {"title": result["title"], "href": result["link"]}
             if self._show_snippet:
                 shown["body"] = result["snippet"]

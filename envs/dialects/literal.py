@@ -62,8 +62,8 @@ def _value(node: ast.expr, words: Mapping[str, JSON] | None) -> JSON:
         case ast.Tuple(elts=items):
             return tuple(_value(item, words) for item in items)
         case ast.Dict(keys=keys, values=values):
-            found = zip(keys, values, strict=True)
-            return {_key(key, words): _value(value, words) for key, value in found}
+            pairs = zip(keys, values, strict=True)
+            return {_key(key, words): _value(value, words) for key, value in pairs}
         case ast.Name(id=name):
             if words is None:
                 return name

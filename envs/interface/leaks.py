@@ -221,7 +221,7 @@ def _counts(span: Sequence[Word], forms: set[str], *, turned: bool) -> bool:
 def _tools_named(words: Sequence[Word]) -> list[str]:
     """The tools that the words name, in order; the longest name counts."""
     names, beginnings = tool_names()
-    found, start = [], 0
+    tools, start = [], 0
     while start < len(words):
         joined, length, name = "", 0, ""
         for end in range(start, len(words)):
@@ -231,9 +231,9 @@ def _tools_named(words: Sequence[Word]) -> list[str]:
             if joined in names:
                 name, length = names[joined], end + 1 - start
         if length:
-            found.append(name)
+            tools.append(name)
         start += length or 1
-    return found
+    return tools
 
 
 def _without_repeats(names: Sequence[str]) -> list[str]:

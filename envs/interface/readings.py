@@ -74,16 +74,16 @@ class ValueReading:
 
 def read_words(text: str, *, ordinary: bool = True, wide: bool = False) -> tuple[Word, ...]:
     """The words of a text in plain letters; with `ordinary` False none counts as ordinary."""
-    found, end = [], 0
+    words, end = [], 0
     spans = word_spans(text, wide=wide)
     for index, (start, stop) in enumerate(spans):
         following = spans[index + 1][0] if index + 1 < len(spans) else len(text)
         written = text[start:stop]
         small = written.lower()
         is_known = ordinary and is_ordinary(small)
-        found.append(Word(small, written, text[end:start], text[stop:following], is_known))
+        words.append(Word(small, written, text[end:start], text[stop:following], is_known))
         end = stop
-    return tuple(found)
+    return tuple(words)
 
 
 def readings(text: str) -> Iterator[ValueReading]:

@@ -85,8 +85,8 @@ def grammar() -> Mapping[str, Any]:
 
 def expanded(text: str, choose: Callable[[Sequence[str]], str]) -> str:
     """The text with every name in angle brackets replaced by one of its texts, starting with a capital letter."""
-    while found := _SYMBOL.search(text):
-        text = text[: found.start()] + choose(grammar()["parts"][found[1]]) + text[found.end() :]
+    while symbol := _SYMBOL.search(text):
+        text = text[: symbol.start()] + choose(grammar()["parts"][symbol[1]]) + text[symbol.end() :]
     return text[:1].upper() + text[1:]
 
 

@@ -99,16 +99,16 @@ def further_scenes(
     others = [kind for kind in COMPANIONS if kind not in set(chosen)]
     rng.shuffle(others)
     count = sum(_visible(kind, hidden) for kind in chosen)
-    found: list[type[Scene]] = []
+    kinds: list[type[Scene]] = []
     for kind in others:
         more = _visible(kind, hidden)
         fits = count + more + (hidden is not None) <= shown[1]
         if fits and (count < shown[0] or abs(count + more - wanted) < abs(count - wanted)):
-            found.append(kind)
+            kinds.append(kind)
             count += more
     if count < shown[0]:  # no simulator fits whole; one is shown in part
-        found.append(next(kind for kind in others if kind not in found))
-    return found
+        kinds.append(next(kind for kind in others if kind not in kinds))
+    return kinds
 
 
 def _visible(kind: type[Scene], hidden: str | None) -> int:

@@ -157,22 +157,22 @@ class TurnWriter:
         self._made.clear()
         while left:
             exact = bool(said) or wish.alone or self._rng.random() < _ONE_BEAT
-            found = None
+            draft = None
             if wish.likes and not said:
-                found = self._fitting(left, room, (*wish.needs, *wish.likes), omits=wish.omits, exact=exact, first=True)
-            if found is None:
+                draft = self._fitting(left, room, (*wish.needs, *wish.likes), omits=wish.omits, exact=exact, first=True)
+            if draft is None:
                 needs = () if said else wish.needs
-                found = self._fitting(left, room, needs, omits=wish.omits, exact=exact, first=not said)
-            if found is None:
+                draft = self._fitting(left, room, needs, omits=wish.omits, exact=exact, first=not said)
+            if draft is None:
                 raise CannotWriteTurn
-            found.beat.effect()
-            self._asked.add(calls_as_text(found.beat))
-            self._made.update(map(str, found.beat.calls))
-            said.append(found)
-            left -= len(found.beat.calls)
+            draft.beat.effect()
+            self._asked.add(calls_as_text(draft.beat))
+            self._made.update(map(str, draft.beat.calls))
+            said.append(draft)
+            left -= len(draft.beat.calls)
             if wish.alone and total - left >= self._difficulty.calls_per_turn[0]:
                 break
-            room -= len(found.text.split())
+            room -= len(draft.text.split())
         return self._in_words(said, opens=opens)
 
     def _in_words(self, said: Sequence[_Said], *, opens: bool) -> Request:

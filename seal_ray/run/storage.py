@@ -251,8 +251,8 @@ def fetched(resume: str, runs: Path, storage: str | None) -> tuple[Path, str | N
         return Path(resume), storage
     if not is_uri(resume):
         resume = str(Path(resume).resolve())
-    folder, found = pull(resume, runs)
-    return folder, storage or found
+    folder, source = pull(resume, runs)
+    return folder, storage or source
 
 
 def is_stored(resume: str) -> bool:

@@ -145,13 +145,13 @@ class ArmTrial(TrialRecord):
         by_round = {row["round"]: row["suites"].get(PLAIN, {}) for row in self.evaluations}
         if not {row["round"] for row in self.rows if row.get(EVALUATION) is not None} <= by_round.keys():
             return {}
-        found: dict[str, list[Row]] = {}
+        rows: dict[str, list[Row]] = {}
         for number, by_category in by_round.items():
             for category, outcomes in by_category.items():
                 for task, outcome in outcomes.items():
                     names = (EVALUATION, f"{EVALUATION}/{category}")
-                    found.setdefault(task, []).append({"round": number, **dict.fromkeys(names, outcome)})
-        return found
+                    rows.setdefault(task, []).append({"round": number, **dict.fromkeys(names, outcome)})
+        return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,17 +54,17 @@ def read_specification(text: str) -> TaskSpecification:
 
 def specification_from_dict(value: JSON) -> TaskSpecification:
     """The specification in a JSON value. Raises `UserError`: one sentence with the reason."""
-    found = _object("specification", value, _KEYS, _NEEDED)
-    withheld = found.get("withheld")
+    fields = _object("specification", value, _KEYS, _NEEDED)
+    withheld = fields.get("withheld")
     if withheld is not None:
         inner = _object("withheld", withheld, ("turn", "what"), frozenset({"turn"}))
         withheld = Withheld(inner["turn"], inner.get("what"))
     names = (("distractors", "distractors"), ("state", "state_size"))
-    others: dict[str, Any] = {name: found[key] for key, name in names if key in found}
-    scenes = _list("scenes", found["scenes"], MOST_SCENES)
-    turns = _list("turns", found["turns"], MOST_TURNS)
+    others: dict[str, Any] = {name: fields[key] for key, name in names if key in fields}
+    scenes = _list("scenes", fields["scenes"], MOST_SCENES)
+    turns = _list("turns", fields["turns"], MOST_TURNS)
     named = [_list(f"turns: turn {number}", each, MOST_INTENTS) for number, each in enumerate(turns, start=1)]
-    return TaskSpecification(found["category"], scenes, tuple(named), withheld=withheld, **others)
+    return TaskSpecification(fields["category"], scenes, tuple(named), withheld=withheld, **others)
 
 
 def schema() -> dict[str, Any]:
@@ -134,12 +134,12 @@ def _too_deep() -> UserError:
 
 
 def _once(pairs: Iterable[tuple[str, JSON]]) -> dict[str, JSON]:
-    found: dict[str, JSON] = {}
+    members: dict[str, JSON] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise UserError(f"specification: key '{shown(key)}' stands in it twice.")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _no_constant(name: str) -> JSON:
