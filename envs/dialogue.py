@@ -57,7 +57,7 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message of the environment's side; `tools` are those that it reveals, for chat templates.
+    """One chat message of the environment's side; `tools` are the tools that it reveals, for chat templates.
 
     The content is valid Unicode. Markup in it is still whole: the code that renders a message breaks it up.
     """
@@ -293,7 +293,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self._diagnosis = Diagnosis(self.task.id, str(self.task.category), self.turn_diagnoses, self.success)
 
     def _call_all(self, calls: Sequence[ToolCall]) -> tuple[CallRecord, ...]:
-        """Executes calls while the allowance lasts; one record stands for all calls beyond it."""
+        """Executes calls while the allowance lasts; all calls beyond it share one record."""
         self._allowance.begin_step()
         records: list[CallRecord] = []
         for index, call in enumerate(calls):

@@ -48,7 +48,7 @@ class Registry(Generic[T]):
     def make(self, name: str, known: Mapping[str, Any] | None = None) -> Any:
         """The object of this name; for a class, an instance.
 
-        A class with a pydantic model as its attribute `Settings` is made with one, whose values are those of `known`
+        A class with a pydantic model as its attribute `Settings` is made with one, whose values are taken from `known`
         that it has, else its defaults; other classes are made with nothing. Raises `UserError` for a value that does
         not fit.
         """

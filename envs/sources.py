@@ -315,7 +315,7 @@ def _check_categories(whose: str, categories: Iterable[str]) -> None:
 
 
 def known_sources() -> tuple[TaskSource, ...]:
-    """The built-in sources and those that a setting has named. Hashable."""
+    """The built-in sources and the sources that a setting has named. Hashable."""
     return (*map(SOURCES.find, SOURCES.built_in), *own_sources)
 
 

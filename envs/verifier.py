@@ -127,7 +127,7 @@ def differing(state: Mapping[str, Any], truth: State) -> frozenset[str]:
 
 
 def _key(result: str) -> str | bytes:
-    """The stored form of a result: a short one as it is, the digest of a long one."""
+    """The stored form of a result: a short one in full, the digest of a long one."""
     return result if len(result) <= _KEPT_CHARACTERS else text_digest(result).encode()
 
 

@@ -145,7 +145,7 @@ TOLD, CANNOT, ASKED = with_ground_truth, without_a_tool, with_goal
 
 MAKERS = {"told": TOLD, "cannot": CANNOT, "asked": ASKED}
 ROOMS = ("bedroom", "bathroom", "loft", "gallery", "workshop", "veranda", "shed", "stairs")
-"""Rooms of written tasks; those of the fixed tasks are others."""
+"""Rooms of written tasks; the fixed tasks have other rooms."""
 WRITTEN = "lamps_written"
 
 
@@ -170,7 +170,7 @@ class LampSpecification:
 
 
 class LampSource(TaskSet):
-    """The fixed tasks, and those that a task writer's specifications describe."""
+    """The fixed tasks, and the tasks that a task writer's specifications describe."""
 
     specification_schema: Mapping[str, Any] = {
         "type": "object",

@@ -69,7 +69,7 @@ class CueDependenceFinder:
         self._own: set[Run] = set()
 
     def read(self, shown: Sequence[int], plain: Sequence[int]) -> None:
-        """Adds the tokens that were read since the last completion, and those of the plain view."""
+        """Adds the tokens that were read since the last completion, and the plain view's tokens."""
         self._plain.spans.append(plain)
         if shown != plain:
             self._shown.spans.append(shown)

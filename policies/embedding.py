@@ -18,7 +18,7 @@ _BATCH = 32
 class Embedder:
     """Mean of a text's token vectors in the last layer, scaled to length 1 (Reimers and Gurevych 2019, section 3).
 
-    The vectors are those of sentence-transformers for models with mean pooling, such as all-MiniLM-L6-v2, in float32 on
+    They equal sentence-transformers' vectors for models with mean pooling, such as all-MiniLM-L6-v2, in float32 on
     the CPU. A text is cut to the tokens that the model can read.
     """
 

@@ -91,7 +91,7 @@ class ChatFormat:
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """The ids of the control tokens, including those that end a completion."""
+        """The ids of the control tokens, including the tokens that end a completion."""
         return self._control.ids
 
     @classmethod

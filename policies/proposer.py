@@ -29,7 +29,7 @@ class Proposal(Generic[T]):
 
 
 class Proposer(Protocol):
-    """Writes proposals when its caller asks for them."""
+    """Writes proposals when its caller requests them."""
 
     kind: str
     """The name of the kind, which its states carry."""

@@ -1,4 +1,4 @@
-"""`Sample`: tokens of which a policy sampled some; `Trajectory`: those of a dialogue, with verdict and diagnosis.
+"""`Sample`: tokens of which a policy sampled some; `Trajectory`: the tokens of a dialogue, with verdict and diagnosis.
 
 Nothing is tokenised again.
 """

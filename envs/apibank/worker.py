@@ -33,7 +33,7 @@ _IMPORTABLE = (
     *("itertools", "logging", "math", "re", "socket", "statistics", "string", "subprocess", "textwrap", "threading"),
     *("time", "typing", "urllib.parse", "uuid", "encodings.ascii", "encodings.idna", "encodings.latin_1"),
 )
-"""Modules of the standard library that APIs may import, in addition to those that this file imports."""
+"""Modules of the standard library that APIs may import, in addition to this file's imports."""
 
 
 class Missing(types.ModuleType):

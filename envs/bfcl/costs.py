@@ -153,10 +153,10 @@ READS: Mapping[str, Reads] = {
     "square_root": lambda _, given: 5_000 + 20 * _digits(given),
     "power": _power,
 }
-"""Tool → units of work in addition to those of its arguments."""
+"""Tool → units of work in addition to its arguments' units."""
 
 _KEPT: Mapping[str, Reads] = {
     "cp": lambda files, given: VALUE * len(getattr(_entry(files, given.get("source")), "contents", ())),
     "mention": _named_as_values,
 }
-"""Tool → units that stay in memory in addition to those of its arguments."""
+"""Tool → units that stay in memory in addition to its arguments' units."""

@@ -1,6 +1,6 @@
 """The memories of BFCL V4: one of keys and values, one of a single text. Calls on them are structured.
 
-Results are byte-identical to those of the official classes, whose names appear in Python's error texts. A memory is
+Results are byte-identical to the official classes' results, whose names appear in Python's error texts. A memory is
 made from a snapshot and returns one; nothing is kept in files.
 """
 

@@ -1,4 +1,4 @@
-"""Turns a web page into text in a child process: as it is, as Markdown, or as plain text.
+"""Turns a web page into text in a child process: raw, as Markdown, or as plain text.
 
 Encodings, html2text and Beautiful Soup process a stranger's bytes; a page that takes too long ends the process.
 """

@@ -1,6 +1,6 @@
 """The web search of BFCL V4: a search engine behind SerpAPI, and pages as text. Calls on it are structured.
 
-For the same answers of the service and the same pages, results are those of the official class, with one exception: a
+For the same answers of the service and the same pages, results equal the official class's, with one exception: a
 search service that is dead, or refuses the key, ends the exam instead of returning an error to the model.
 """
 

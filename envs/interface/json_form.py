@@ -20,7 +20,7 @@ _WANTED: Mapping[str, str] = {
     "too_long": f"a list of at most {MAX_GUIDELINES}",
     "invalid_key": "a string",
 }
-"""Type of pydantic's error → what is allowed, if pydantic would name Python types."""
+"""Type of pydantic's error → the allowed values, if pydantic would name Python types."""
 
 
 class _CueDocument(BaseModel):

@@ -114,7 +114,7 @@ _MAX_RESULTS_A_CALL = 350
 
 
 def fault_of(made: Composition) -> str | None:
-    """Executes the ground truth. Returns a phrase that says what is wrong with the task, if anything.
+    """Executes the ground truth. Returns a phrase with the first fault of the task, if there is one.
 
     No call may fail, every call must be needed for its turn to pass, results must not be too long, a value that is left
     out must not appear before it is supplied, and one that is to be read must appear in a result.

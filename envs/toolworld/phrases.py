@@ -19,7 +19,7 @@ _CONNECTORS = ("Then {}", "After that, {}", "Also, {}", "Next, {}")
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """The paraphrases of one request; `without` has, by slot, those that leave the slot out."""
+    """The paraphrases of one request; `without` has, by slot, the phrases that leave the slot out."""
 
     ask: Sequence[str]
     without: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Phrases:
 
 @cache
 def phrases(table: str = "phrases") -> Mapping[str, Phrases]:
-    """The paraphrases of every request by intent; those that refer to earlier results are in the table "referring"."""
+    """The paraphrases of every request by intent; those about earlier results are in the table "referring"."""
     return {
         f"{scene}.{name}": Phrases(**entry)
         for scene, entries in read_table(table).items()

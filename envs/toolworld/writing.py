@@ -84,7 +84,7 @@ class CannotWriteTurn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """Requirements of a turn: conditions on its first request, and those that are dropped if they cannot be met.
+    """Requirements of a turn: conditions on its first request, and conditions that are dropped if they cannot be met.
 
     `omits` leaves a value of the first request out; an `alone` turn has one request, as far as the calls allow.
     """

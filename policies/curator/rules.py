@@ -55,7 +55,7 @@ class RulesCurator(Curator):
     Settings = InterfaceSettings
 
     def __init__(self, settings: InterfaceSettings | None = None) -> None:
-        """Raises `UserError` if the guidelines of the base leave no room for those of the rules."""
+        """Raises `UserError` if the guidelines of the base leave no room for the rules' guidelines."""
         self.base = (settings or InterfaceSettings()).interface or RULES_BASE
         if len(self.base.guidelines) + MAX_CHOSEN > MAX_GUIDELINES:
             raise UserError(

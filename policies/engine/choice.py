@@ -61,7 +61,7 @@ async def start_engine(
     """Starts an engine of that kind; "auto" is vLLM if it is installed.
 
     `threads` (on a CPU) None is one for vLLM, and torch's default for transformers. vLLM gets the `cache_share` of a
-    cache for all dialogues at their full context, but on a GPU no more than `gpu_memory_share` of its memory leaves.
+    cache for all dialogues at their full context, but on a GPU at most the rest of `gpu_memory_share` of its memory.
     Raises `UserError` for an unknown or missing kind, or a share without room for one dialogue.
     """
     kind = default_kind() if kind == "auto" else kind

@@ -247,7 +247,7 @@ class VllmEngine:
 
 
 def _logprobs(steps: Sequence[Mapping[int, Any]], tokens: Sequence[int]) -> tuple[float, ...]:
-    """Each token's log-probability, from all those that vLLM gives at its place."""
+    """Each token's log-probability, from all log-probabilities that vLLM gives at its place."""
     return tuple(float(step[token].logprob) for step, token in zip(steps, tokens, strict=True))
 
 

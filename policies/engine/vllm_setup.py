@@ -79,7 +79,7 @@ def prepare_environment(threads: int | None) -> None:
 
 
 def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """Starts vLLM's asynchronous front end and its core; `shapes` are those of the model's tensors.
+    """Starts vLLM's asynchronous front end and its core; `shapes` are the shapes of the model's tensors.
 
     If the core ends during its start, as happens rarely on a busy machine, it is started once more.
     """

@@ -64,7 +64,7 @@ def check_folder(
 ) -> ModelFolder:
     """The model in a folder. Without `weights`, it needs neither these nor a tokenizer.
 
-    `dialect` and `name` replace those of the folder. Raises `UserError` for a folder that lacks a file, or has no model
+    `dialect` and `name` replace the folder's. Raises `UserError` for a folder that lacks a file, or has no model
     that calls tools in a known way.
     """
     check_no_links(path)

@@ -1,7 +1,7 @@
 """How often the tiny base's demonstrations are right, by behaviour and cue.
 
 A behaviour is one decision that some turns need. It is right at the rate `plain` on the plain interface, and at the
-rate `guided` under a matching guideline. GRPO alone can find behaviours of 15 to 35 %; those of 1 to 3 % need an
+rate `guided` under a matching guideline. GRPO alone can find behaviours of 15 to 35 %; behaviours of 1 to 3 % need an
 interface that makes them likely first.
 """
 

@@ -20,7 +20,7 @@ from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate
 DIALECT = DIALECTS["qwen"]
 """The tiny base's dialect."""
 FAILED = "That failed."
-"""The end of a failed turn; the other ends are those of all demonstrations."""
+"""The end of a failed turn; all demonstrations share the other ends."""
 LISTED, NOT_LISTED = "yes", "no"
 """The words of a plan for a tool that is listed, and for one that is not."""
 PRECONDITIONS = frozenset(
@@ -97,7 +97,7 @@ def _draw_task(
 ) -> Composition:
     hard = (Category.MISS_FUNC, Category.MISS_PARAM)
     kinds = hard if rng.random() < _ABSTENTION else (Category.BASE, Category.BASE, Category.LONG_CONTEXT)
-    # These seeds are far from those of runs and evaluations with small seeds.
+    # These seeds are far from the small seeds of runs and evaluations.
     first = (900_000 + seed) * 1_000_000 + number * TASKS_A_DRAW
     category, difficulty = rng.choice(kinds), rng.choice(difficulties)
     wanted = rng.random() < _PRECONDITION

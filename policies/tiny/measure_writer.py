@@ -81,7 +81,7 @@ def counted(drafts: Sequence[Proposal[Specification]]) -> WriterMeasured:
 
 
 def made_up_profiles(count: int, *, seed: int = 0) -> list[FailureProfile]:
-    """Profiles like those of demonstrations, but new ones; the first is empty, as at the begin of a run."""
+    """New profiles with the distribution of the demonstrations; the first is empty, as when a run starts."""
     return [FailureProfile(), *(draw_profile(random.Random(f"measured profile {seed} {n}")) for n in range(1, count))]
 
 

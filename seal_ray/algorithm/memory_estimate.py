@@ -160,7 +160,7 @@ def check_parts(needed: Iterable[Part], there: Available, *, engine: EngineSecti
 
 
 def _parameters(shapes: Mapping[str, Sequence[int]], agent: AgentSpec) -> tuple[int, int]:
-    """Numbers of parameters of the model, and of those that learn: all, or with LoRA r×in and out×r for each target."""
+    """Numbers of parameters of the model, and of learning ones: all, or with LoRA r×in and out×r for each target."""
     parameters = sum(map(math.prod, shapes.values()))
     targets = tuple(f".{target}.weight" for target in LORA_TARGETS)
     adapters = sum(agent.lora_rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))

@@ -23,7 +23,7 @@ class EvaluationReport:
 class RoundReport:
     """One round.
 
-    `arms` are those of the curator's window, the plain one first; `window_rounds` counts the window's rounds so far.
+    `arms` are the arms of the curator's window, the plain one first; `window_rounds` counts the window's rounds so far.
     `profile` is the failure profile after the round. `metrics` have the names of `seal_ray/metrics.py`, times among
     them. `evaluation` is set if the round was followed by one.
 

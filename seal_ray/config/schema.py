@@ -180,7 +180,7 @@ class TaskWriterSection(Section):
     """Writes training tasks as specifications."""
 
     kind: str = "none"
-    """none, static (one fixed set), random, shuffled (those of another run, windows shuffled: a placebo), llm (a
+    """none, static (one fixed set), random, shuffled (another run's, windows shuffled: a placebo), llm (a
     language model), or package.module:NAME."""
 
 
@@ -214,7 +214,7 @@ class ReweightingSection(Section):
     """Diagnosis-guided advantage weights (SEAL, eq. 10-12)."""
 
     mode: Literal["none", "fixed", "dynamic"] = "none"
-    """No weights, those of the table, or weights that start there and follow the failure profile."""
+    """No weights, the table's weights, or weights that start there and follow the failure profile."""
     rho: Literal["paper", "default"] = "paper"
     """Table of label weights: SEAL's Table 6, or ours over the finer labels."""
     spurious_tool_call: Positive | None = None

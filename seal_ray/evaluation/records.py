@@ -167,7 +167,7 @@ class EvaluationProgress:
 
 
 def claim_folder(plan: EvaluationPlan, folder: Path, option: str, *, fresh: bool = False) -> None:
-    """Reserves a folder for other files of this plan; with `fresh`, they may replace what is there.
+    """Reserves a folder for other files of this plan; with `fresh`, they may replace the files there.
 
     Raises `UserError` if it holds anything of another plan.
     """

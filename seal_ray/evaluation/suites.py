@@ -174,7 +174,7 @@ class Suite(Protocol):
 
     `Metric("success", …)` in `metrics` is reported as `evaluation/NAME/success`. `tasks` returns the same tasks each
     time, which `envs.sources.find_task` finds by their ids, and no training task. `count` gets one dialogue of each
-    task in their order, without those that were lost to faults, and returns values of some or all `metrics`.
+    task in their order, without lost ones, and returns values of some or all `metrics`.
     """
 
     name: str

@@ -157,7 +157,7 @@ class ExamRun:
     _left: dict[str, asyncio.Future[Answer]] = field(default_factory=dict, init=False)
 
     async def finish(self) -> ExamProgress:
-        """Asks the items without an answer. Answers are stored as they come.
+        """Samples the missing answers. Answers are stored as they come.
 
         Raises `SealError` with one sentence if the engine or the world cannot continue.
         """
@@ -213,7 +213,7 @@ class ExamRun:
 def choose_items(
     items: Sequence[PlacedT], *, limit: int | None = None, categories: Sequence[str] = ()
 ) -> list[PlacedT]:
-    """At most `limit` items that count, the categories in turn, with those that they come after, in the suite's order.
+    """At most `limit` items that count, the categories in turn, with their prerequisites, in the suite's order.
 
     A limit takes groups in a fixed random order, so that a few items are of all kinds, and a larger limit adds more.
     """

@@ -25,7 +25,7 @@ def grpo(rewards_G: Floats, arms_G: NDArray[np.int64]) -> Floats:
 
 
 def dr_grpo(rewards_G: Floats, arms_G: NDArray[np.int64]) -> Floats:
-    """`r − mean`, so that nearly solved groups weigh no more than others (Dr. GRPO, arXiv 2503.20783, section 3.2)."""
+    """`r − mean`, so that nearly solved groups weigh the same as others (Dr. GRPO, arXiv 2503.20783, section 3.2)."""
     del arms_G
     return np.asarray(rewards_G - rewards_G.mean(), dtype=np.float64)
 

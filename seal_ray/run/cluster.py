@@ -128,6 +128,6 @@ def check_available(who: str, request: Mapping[str, float]) -> None:
         needed, available = request.get(kind, 0.0), cluster.get(kind, 0.0)
         if needed > available + _SMALLEST:
             raise UserError(
-                f"resources: {who} asks for {needed:g} {kind}s and the cluster has {available:g}; lower the "
+                f"resources: {who} needs {needed:g} {kind}s and the cluster has {available:g}; lower the "
                 f"num_{kind.lower()}s settings or the number of engines, env runners and learners."
             )

@@ -42,7 +42,7 @@ _CPU_ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",
 }
 _INGRESS_REQUESTS = 10_000
-"""Requests in the ingress, including those that wait for a replica."""
+"""Requests in the ingress, including requests that wait for a replica."""
 _PLAIN_SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """Default sampling, as of OpenAI's servers and of evaluations.
 

@@ -11,7 +11,7 @@ from seal_ray.serving.limits import NoPlace
 MAX_WAITING = 4_096
 """Requests that wait for a place."""
 _FIRST_IN_A_ROW = 3
-"""Places in a row for those that come first, while others wait."""
+"""Places for the first requests, while others wait."""
 SHORT_PROMPT = 128
 """Tokens of a prompt that is read without waiting."""
 

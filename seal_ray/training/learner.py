@@ -253,7 +253,7 @@ class SealLearner(RowsLearner):
         return {**state, _STEPS: {name: agent.steps for name, agent in self._agents.items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """The inverse. Missing parts are left as they are."""
+        """The inverse. Missing parts stay unchanged."""
         super().set_state(state)
         for name, steps in state.get(_STEPS, {}).items():
             self._agents[name].steps = steps

@@ -107,7 +107,7 @@ class SealLearnerGroup(RowsLearnerGroup):
         return {COMPONENT_LEARNER: self._state_of_first(inner, outer, **kwargs)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """The inverse, on all learners. Missing parts are left as they are."""
+        """The inverse, on all learners. Missing parts stay unchanged."""
         self._has_weights = COMPONENT_RL_MODULE in state.get(COMPONENT_LEARNER, {})
         if COMPONENT_LEARNER in state:
             value = state[COMPONENT_LEARNER] if self.is_local else ray.put(state[COMPONENT_LEARNER])

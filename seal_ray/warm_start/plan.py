@@ -33,7 +33,7 @@ LEARNING: Mapping[str, Mapping[str, Any]] = {
 }
 """Default settings of a warm start. With one group a round is a gradient step."""
 SEQUENCE = 910_000
-"""Seed of the sequence of generated tasks, far from those of runs and of the small models."""
+"""Seed of the sequence of generated tasks, far from the seeds of runs and of the small models."""
 _RESPONSE = 1024
 """Largest number of tokens of a completion in evaluation."""
 _FIXED = {

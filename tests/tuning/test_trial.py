@@ -119,7 +119,7 @@ def test_trials_that_a_smaller_cluster_can_never_hold_are_not_waited_for(
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})
     check_fit(configs)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
-    with pytest.raises(UserError, match=r"the trial coevolved-seed0 asks for 2\.2 CPUs and the cluster has 2"):
+    with pytest.raises(UserError, match=r"the trial coevolved-seed0 needs 2\.2 CPUs and the cluster has 2"):
         check_fit(configs)
     mark_ended(folder.path)
     check_fit(configs)

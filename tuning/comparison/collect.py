@@ -138,7 +138,7 @@ class ArmTrial(TrialRecord):
 
     @cached_property
     def rows_by_task(self) -> Mapping[str, Sequence[Row]]:
-        """Task → rows like those of the metrics, but of the evaluation of this task alone.
+        """Task → rows in the form of the metrics, of the evaluation of this task alone.
 
         The value of a lost dialogue is None. Empty if an evaluation lacks its results by task.
         """

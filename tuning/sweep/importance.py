@@ -18,7 +18,7 @@ from tuning.sweep.parameter import SweptParameter, Value
 FEWEST = 4
 """Fewest trials that have importances."""
 TOP = 0.25
-"""Share of the trials, the best ones, whose values are compared with those of all trials."""
+"""Share of the trials, the best ones, whose values are compared with all trials' values."""
 _DRAWS = 100
 """Permutations of the scores."""
 

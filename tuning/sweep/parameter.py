@@ -48,7 +48,7 @@ class SweptParameter:
         return [int(self.low), int(self.high)] if self.whole else [self.low, self.high]
 
     def clamped(self, value: Any) -> Any:
-        """The nearest value of its range; a choice stays as it is."""
+        """The nearest value of its range; a choice stays unchanged."""
         if self.choices is not None:
             return value
         inside = min(max(value, self.low), self.high)

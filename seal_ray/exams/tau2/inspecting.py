@@ -58,7 +58,7 @@ def find_interpreter(given: str | None) -> Interpreter:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment variables of a process there: ours without those of our own Python."""
+    """The environment variables of a process there, without our own Python's."""
     ours = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if name not in ours} | dict(more or {})
 

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _cause(error: Any) -> Any:
-    """The error of the last try, if an error wraps those of several tries."""
+    """The error of the last try, if an error wraps the errors of several tries."""
     while (last := getattr(error, "last_attempt", None)) is not None and last.exception() is not None:
         error = last.exception()
     return error

@@ -111,7 +111,7 @@ class Servers:
         return self._running[model]
 
     def close(self, keep: Sequence[str | None] = ()) -> None:
-        """Ends all servers except those of the models to keep."""
+        """Ends all servers except the servers of the models to keep."""
         for model in [each for each in self._running if each not in keep]:
             self._running.pop(model).close()
 

@@ -174,7 +174,7 @@ def test_two_cores_hold_three_agents_and_one_trial_at_a_time(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("words", "there", "sentence"),
     [
-        ([], cluster(0.5), "a trial of vanilla asks for 0.9 CPUs and the cluster has 0.5; lower the num_cpus settings"),
+        ([], cluster(0.5), "a trial of vanilla needs 0.9 CPUs and the cluster has 0.5; lower the num_cpus settings"),
         (["engine.num_gpus_per_engine=0.5"], cluster(8.0), "0.5 GPUs and the cluster has 0; lower the num_gpus"),
     ],
 )

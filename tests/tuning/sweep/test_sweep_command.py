@@ -67,7 +67,7 @@ def test_a_sweep_asks_for_what_its_costliest_trial_needs(tmp_path: Path, monkeyp
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     assert main_process_cpus(costliest(plan)) == pytest.approx(0.8)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.2})
-    with pytest.raises(UserError, match=r"a trial of curator\.kind=llm asks for 1\.3 CPUs"):
+    with pytest.raises(UserError, match=r"a trial of curator\.kind=llm needs 1\.3 CPUs"):
         main_process_cpus(costliest(plan))
 
 
