@@ -29,15 +29,13 @@ def limit() -> None:
 
 
 def or_error(answer: Callable[[Any], JSON]) -> Callable[[Any], str]:
-    """The answer as JSON text, or `{"error": …}` if it raises; without memory the process ends."""
+    """The answer as JSON text, or `{"error": …}` if it raises."""
 
     def text(request: Any) -> str:
         try:
             return json.dumps(answer(request))
-        except MemoryError:
-            sys.exit(1)
         except Exception as error:  # noqa: BLE001 - the other side decides what any error means
-            return json.dumps({"error": f"{error}"[:1000] or type(error).__name__})
+            return json.dumps({"error": str(error)[:1000]})
 
     return text
 

@@ -20,7 +20,7 @@ S = TypeVar("S", bound="Sample")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """T tokens as they were sampled: those of a dialogue, or of a proposal with its prompt.
+    """T sampled tokens with their context: a dialogue, or a proposal with its prompt.
 
     `mask_T` is True for tokens that the policy sampled. `sampled_logprobs_T` are their log-probabilities (nats) under
     the distribution that was sampled from, 0 for others; `versions_T` the version of the sampler's weights, -1 for

@@ -88,7 +88,7 @@ def travelling(tool: str, *, padded: bool = False, **arguments: JSON) -> tuple[T
 
 
 def blanks_around_a_name(task: Task) -> tuple[Task, list[list[Action]]]:
-    """The ground truth, its first call by a name with a blank behind it."""
+    """The ground truth, its first call by a name with a space after it."""
     turns = truth(task)
     (call, *more) = task.turns[0].ground_truth
     turns[0] = [(ToolCall(f"{call.name} ", call.arguments), *more)]

@@ -256,7 +256,7 @@ def test_a_restored_run_of_pairs_continues_to_the_last_bit(tmp_path: Path) -> No
 
 
 def check_views(report: RoundReport) -> None:
-    """Views are those of `plain_view`; plain members have none."""
+    """Views equal `plain_view`; plain members have none."""
     model = open_model("tiny")
     form = ChatFormat.load(model.path, model.dialect)
     budgets = Budgets(prompt=2048, response=128, context=3072, steps=20)

@@ -1,4 +1,4 @@
-"""The forward pass and its gradient: packed rows do not see each other, and are those of the plain reference."""
+"""The forward pass and its gradient: packed rows are independent, and equal the plain reference."""
 
 import contextlib
 import copy

@@ -290,7 +290,7 @@ def test_a_wave_replaces_what_the_one_before_it_lacked() -> None:
         waves = play_round(spec, planner, number, often)
         plans = plans_of(waves)
         assert len(waves) > 1
-        # Numbers, tasks and seeds are those of a plan that had all groups from the start.
+        # Numbers, tasks and seeds equal a plan with all groups from the start.
         assert [plan.number for plan in plans] == list(range(first, first + len(plans)))
         assert [plan.task for plan in plans] == [stream.task_id(plan.number) for plan in plans]
         for plan in plans:

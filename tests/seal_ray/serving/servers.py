@@ -20,7 +20,7 @@ from tests.watched import SECRETS
 
 KEY = SECRETS["SEAL_RAY_API_KEY"]
 NAME = "openbmb/MiniCPM-SALA-FC"
-"""The name of the served model: a registered name that BFCL's own client asks by chat completions."""
+"""The name of the served model: registered for chat completions in BFCL's own client."""
 CONTEXT, RESPONSE = 16_384, 128
 _START = 400
 
