@@ -15,17 +15,21 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from seal_ray.serving.forms import AnswerForm, standard_form, translated
 from seal_ray.serving.limits import NoPlace, RefusedRequest, RequestLimits, error_response, header, read_body
 from seal_ray.serving.queues import MAX_WAITING, Places
 from seal_ray.serving.request_models import parse_request
+from seal_ray.serving.responses import chat_request, response_error
+from seal_ray.serving.schemas import check_compiles, constraints
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 _SMALL = 65_536
 """Bytes of a body that is parsed at once; larger ones are parsed in a thread, one after the other."""
 _HEADERS = (b"host", b"user-agent", b"accept", b"content-type")
@@ -150,33 +154,47 @@ class Intake:
         if scope["type"] == "http" and scope["method"] == "POST":
             # The path may have the prefix of an application that Serve has mounted elsewhere.
             paths = (scope["path"], scope["path"].removeprefix(scope.get("root_path", "")))
-        if CHAT not in paths and COMPLETIONS not in paths:
+        endpoint = next((path for path in (CHAT, COMPLETIONS, RESPONSES) if path in paths), None)
+        if endpoint is None:
             await self._app(scope, receive, send)
             return
         try:
-            await self._take(scope, receive, send, chat=CHAT in paths)
+            await self._take(scope, receive, send, endpoint)
         except RefusedRequest as error:
-            await error.response()(scope, receive, send)
+            shown = response_error(error) if endpoint == RESPONSES else error
+            await shown.response()(scope, receive, send)
 
-    async def _take(self, scope: Scope, receive: Receive, send: Send, *, chat: bool) -> None:
+    async def _take(self, scope: Scope, receive: Receive, send: Send, endpoint: str) -> None:
         kind = header(scope, b"content-type").partition(b";")[0].strip().lower()
         if kind != b"application/json":  # web pages of other origins may send other types without a preflight
             raise RefusedRequest("the body must be sent as application/json.", code="invalid_content_type")
         async with self._bodies.read(scope, receive) as body:
             if body is None:
                 return
+            in_thread = partial(asyncio.get_running_loop().run_in_executor, self._parser)
             if len(body) <= _SMALL:
-                body = self._clean(body, chat)
+                body, schemas, form = self._clean(body, endpoint)
             else:
-                body = await asyncio.get_running_loop().run_in_executor(self._parser, self._clean, body, chat)
+                body, schemas, form = await in_thread(self._clean, body, endpoint)
+            for place, schema in schemas:
+                await in_thread(check_compiles, schema, place)
             headers = [(name, value) for name, value in scope.get("headers", ()) if name.lower() in _HEADERS]
+            path = scope["path"].removesuffix(RESPONSES) + CHAT if endpoint == RESPONSES else scope["path"]
             async with self._places.one():
-                await self._app(*with_body(body, {**scope, "headers": headers}, receive), send)
+                passed = with_body(body, {**scope, "path": path, "headers": headers}, receive)
+                await self._app(*passed, translated(send, form) if form else send)
 
-    def _clean(self, body: bytes, chat: bool) -> bytes:
-        document = parse_request(read_body(body), chat=chat, limits=self._limits)
+    def _clean(self, body: bytes, endpoint: str) -> tuple[bytes, list[tuple[str, Any]], AnswerForm | None]:
+        """The checked request, its schemas with their places, and the form of its answer if that is another one."""
+        document, form = read_body(body), None
+        if endpoint == RESPONSES:
+            document, form = chat_request(document)
+        if endpoint != COMPLETIONS:
+            document, other = standard_form(document)
+            form = form or other
+        request = parse_request(document, chat=endpoint != COMPLETIONS, limits=self._limits)
         try:
-            return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+            return json.dumps(request, ensure_ascii=False, allow_nan=False).encode(), list(constraints(request)), form
         except ValueError:
             raise RefusedRequest("body: a number in it is too large.", code="invalid_json") from None
 

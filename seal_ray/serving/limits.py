@@ -1,4 +1,4 @@
-"""The limits of a request, its JSON text and its schemas, and the errors beyond them in OpenAI's form."""
+"""The limits of a request and its JSON text, and the errors beyond them in OpenAI's form."""
 
 import json
 import re
@@ -20,19 +20,6 @@ _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _SEPARATORS = (",", "[", "{")
 SEND_AGAIN = {"Retry-After": "5"}
 """Header of the answer to a request that should be sent again: when, in seconds."""
-
-MAX_SCHEMA_CHARACTERS = 65_536
-MAX_SCHEMA_DEPTH = 24
-MAX_COUNT = 1_000
-"""The largest number of characters, items or properties in a schema."""
-_MAX_NUMBER = 10**15
-_MAX_TOGETHER = 8
-"""Schemas of one `allOf`: their alternatives multiply."""
-_NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
-"""Keywords whose keys are names and whose values are schemas."""
-_DATA = ("enum", "const", "default", "examples", "required", "title", "description")
-_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "multipleOf")
-_NOT_SERVED = ("pattern", "patternProperties", "propertyNames", "not", "if", "x-guidance")
 
 
 class RefusedRequest(UserError):
@@ -129,44 +116,3 @@ def _count_values(text: str) -> int:
         if count > MAX_VALUES:
             return count
     return count + sum(text.count(mark, end) for mark in _SEPARATORS)
-
-
-def check_schema_size(characters: int, place: str) -> None:
-    """Raises `RefusedRequest` for a schema with too many characters."""
-    if characters > MAX_SCHEMA_CHARACTERS:
-        reason = f"the schema has {characters} characters; {MAX_SCHEMA_CHARACTERS} are allowed"
-        raise wrong(place, reason, "invalid_schema")
-
-
-def check_schema(schema: Any, place: str) -> None:
-    """Raises `RefusedRequest` for a schema whose grammar might take long to compile.
-
-    vLLM compiles a schema before the first token, and nothing stops a compiler that takes for ever. So the size of
-    schemas is bounded, and regular expressions are refused: a short one can stand for an automaton of any size.
-    """
-    check_schema_size(len(json.dumps(schema)), place)
-    if depth(schema) > MAX_SCHEMA_DEPTH:
-        raise wrong(place, f"the schema is nested too deeply; {MAX_SCHEMA_DEPTH} levels are allowed", "invalid_schema")
-    _check_keywords(schema, place)
-
-
-def _check_keywords(schema: Any, place: str) -> None:
-    if isinstance(schema, list):
-        for each in schema:
-            _check_keywords(each, place)
-    if not isinstance(schema, dict):
-        return
-    for key, value in schema.items():
-        if key in _DATA:
-            continue
-        if key in _NOT_SERVED:
-            raise wrong(place, f"{key!r} is not served in schemas", "invalid_schema")
-        if key in _NAMED and isinstance(value, dict):
-            _check_keywords(list(value.values()), place)
-            continue
-        if key == "allOf" and isinstance(value, list) and len(value) > _MAX_TOGETHER:
-            raise wrong(place, f"'allOf' has {len(value)} schemas; {_MAX_TOGETHER} are allowed", "invalid_schema")
-        most = MAX_COUNT if key in _COUNTS else _MAX_NUMBER
-        if isinstance(value, int | float) and abs(value) > most:
-            raise wrong(place, f"{key[:80]!r} is too large; {most} is allowed", "invalid_schema")
-        _check_keywords(value, place)

@@ -6,7 +6,7 @@ behind it get only what they were made for.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +21,8 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from envs.text import map_texts, valid_text
-from seal_ray.serving.limits import RefusedRequest, RequestLimits, check_schema, check_schema_size, read_body, wrong
+from seal_ray.serving.limits import RefusedRequest, RequestLimits, read_body, wrong
+from seal_ray.serving.schemas import check_called_tools, check_schema_size, grammar_schema
 
 MAX_CHOICES = 8
 """Answers to one request, and prompts in one."""
@@ -32,11 +33,17 @@ _NAMED_ROLES = {"tool": ("tool_call_id", "call"), "function": ("name", "function
 """Role → the key of its message that names what it answers, and that key's default."""
 _AGAINST_GRAMMARS = ("allowed_token_ids", "bad_words", "min_tokens", "ignore_eos")
 """Fields that may forbid the only token that a grammar leaves, which ends the request with a fault."""
-_WITHOUT_EFFECT = {
-    *("user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "reasoning_effort"),
-    "verbosity",
-}
+IGNORED = frozenset(
+    {
+        *("user", "store", "metadata", "service_tier", "safety_identifier", "reasoning_effort", "verbosity"),
+        *("prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+    }
+)
 """Fields of OpenAI's clients that have no effect here."""
+_FIXED = ("modalities", "chat_template_kwargs")
+"""Fields that allow only one value, which has no effect."""
+_GREEDY = 1e-5
+"""vLLM samples greedily below this temperature."""
 _CODES = {
     "extra_forbidden": "unknown_parameter",
     "too_long": "array_above_max_length",
@@ -57,19 +64,26 @@ def parse_request(document: Any, *, chat: bool, limits: RequestLimits) -> dict[s
     needed = "messages" if chat else "prompt"
     if document.get(needed) is None:
         raise RefusedRequest(f"{needed}: it is missing.", param=needed, code="missing_required_parameter")
-    effective = {name: value for name, value in document.items() if name not in _WITHOUT_EFFECT and value is not None}
+    effective = {name: value for name, value in document.items() if name not in IGNORED and value is not None}
     given: dict[str, Any] = map_texts(effective, valid_text)
     model: TypeAdapter[Any] = _CHAT if chat else _COMPLETION
     try:
         request: dict[str, Any] = model.validate_python(given, context=limits)
     except ValidationError as error:
-        raise _refusal(error, list(given)) from None
+        raise first_refusal(error, list(given)) from None
     _check_together(request)
+    for name in _FIXED:
+        request.pop(name, None)
+    for tool in request.get("tools", ()):
+        tool["function"].pop("strict", None)  # nothing that a model or a template should read
+    if request.get("n", 1) > 1 and request.get("temperature", 1) < _GREEDY:
+        # vLLM refuses several greedy answers. With one token to choose from, each is greedy.
+        request |= {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "min_p": 0.0}
     return request
 
 
-def _refusal(error: ValidationError, names: Sequence[str]) -> RefusedRequest:
-    """The error of the first wrong field in the order of the request."""
+def first_refusal(error: ValidationError, names: Sequence[str]) -> RefusedRequest:
+    """The error of the first wrong field, in the order of the fields' names."""
     first = min(error.errors(include_url=False), key=lambda each: names.index(each["loc"][0]))
     reason = first.get("ctx", {}).get("error")
     if isinstance(reason, RefusedRequest):
@@ -103,9 +117,7 @@ def _check_together(request: Mapping[str, Any]) -> None:
                 raise wrong(name, "it is not served together with structured answers", "invalid_value")
     if request.get("n", 1) * request.get("top_logprobs", 0) > 2 * MAX_LOGPROBS:
         raise wrong("top_logprobs", f"n times top_logprobs is more than {2 * MAX_LOGPROBS}", "out_of_range")
-    if isinstance(request.get("tool_choice"), dict) or request.get("tool_choice") == "required":
-        parameters = [tool["function"].get("parameters") for tool in request.get("tools") or ()]
-        check_schema(parameters, "tools")
+    check_called_tools(request)
     if request.get("echo") and request.get("logprobs") is not None:
         raise wrong("echo", "the log-probabilities of prompts are not served")
 
@@ -153,8 +165,9 @@ def _response_format(value: Any) -> dict[str, Any]:
     if kind != "json_schema":
         raise wrong(f"{place}.type", "it is none of 'text', 'json_object' and 'json_schema'", "invalid_value")
     place = f"{place}.json_schema"
-    schema = _object(_object(value.get("json_schema"), place).get("schema"), f"{place}.schema")
-    check_schema(schema, f"{place}.schema")
+    form = _object(value.get("json_schema"), place)
+    schema = _object(form.get("schema"), f"{place}.schema")
+    schema = grammar_schema(schema, f"{place}.schema", strict=form.get("strict") is True)
     return {"type": kind, "json_schema": {"name": "answer", "schema": schema}}
 
 
@@ -166,9 +179,7 @@ def _json_schema(schema: Any) -> dict[str, Any]:
             schema = read_body(schema.encode())
         except RefusedRequest as error:
             raise wrong(place, f"it is no schema ({error})", "invalid_value") from None
-    check_schema(_object(schema, place), place)
-    checked: dict[str, Any] = schema
-    return checked
+    return grammar_schema(_object(schema, place), place, strict=True)
 
 
 def _one_of(value: Any) -> Any:
@@ -180,6 +191,12 @@ def _one_of(value: Any) -> Any:
         reason = f"{key[:80]!r} is not served: what it compiles to has no bound"
         raise wrong("structured_outputs", reason, "invalid_value")
     return given
+
+
+def _no_template_options(value: Any) -> Any:
+    if value:
+        raise wrong("chat_template_kwargs", "chats are rendered as in training, without options", "invalid_value")
+    return value
 
 
 def _prompt(value: Any, info: ValidationInfo) -> Any:
@@ -275,8 +292,7 @@ def _tool(value: Any, place: str) -> dict[str, Any]:
     for key, kind in (("description", str), ("parameters", dict)):
         if function.get(key) is not None and not isinstance(function[key], kind):
             raise wrong(f"{place}.{key}", "it is no text" if kind is str else "it is no object")
-    # Grammars for calls that need not be made are not served, so nothing must be strict.
-    shown = {key: item for key, item in function.items() if key != "strict"}
+    shown = dict(function)
     # Chat templates go through the properties; OpenAI lets a function without arguments leave them out.
     if "properties" not in (shown.get("parameters") or {}):
         shown["parameters"] = {"type": "object", "properties": {}, **(shown.get("parameters") or {})}
@@ -360,6 +376,8 @@ class ChatFields(CommonFields, total=False):
     tool_choice: Annotated[Any, AfterValidator(_tool_choice)]
     parallel_tool_calls: bool
     max_completion_tokens: Tokens
+    modalities: Annotated[list[Literal["text"]], Field(min_length=1, max_length=1)]
+    chat_template_kwargs: Annotated[Any, AfterValidator(_no_template_options)]
     logprobs: bool
     top_logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)]
 
