@@ -22,7 +22,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seal_ray.serving.forms import AnswerForm, standard_form, translated
+from seal_ray.serving.forms import standard_form, translated
 from seal_ray.serving.limits import NoPlace, RefusedRequest, RequestLimits, error_response, header, read_body
 from seal_ray.serving.queues import MAX_WAITING, Places
 from seal_ray.serving.request_models import parse_request
@@ -172,21 +172,20 @@ class Intake:
             if body is None:
                 return
             in_thread = partial(asyncio.get_running_loop().run_in_executor, self._parser)
-            if len(body) <= _SMALL:
-                body, schemas, form = self._clean(body, endpoint)
-            else:
-                body, schemas, form = await in_thread(self._clean, body, endpoint)
+            clean = partial(self._clean, body, endpoint)
+            request, schemas, form = clean() if len(body) <= _SMALL else await in_thread(clean)
             for place, schema in schemas:
                 await in_thread(check_compiles, schema, place)
             headers = [(name, value) for name, value in scope.get("headers", ()) if name.lower() in _HEADERS]
             path = scope["path"].removesuffix(RESPONSES) + CHAT if endpoint == RESPONSES else scope["path"]
             async with self._places.one():
-                passed = with_body(body, {**scope, "path": path, "headers": headers}, receive)
+                passed = with_body(request, {**scope, "path": path, "headers": headers}, receive)
                 await self._app(*passed, translated(send, form) if form else send)
 
-    def _clean(self, body: bytes, endpoint: str) -> tuple[bytes, list[tuple[str, Any]], AnswerForm | None]:
+    def _clean(self, body: bytes, endpoint: str) -> tuple[bytes, list[tuple[str, Any]], Any]:
         """The checked request, its schemas with their places, and the form of its answer if that is another one."""
-        document, form = read_body(body), None
+        document = read_body(body)
+        form: Any = None
         if endpoint == RESPONSES:
             document, form = chat_request(document)
         if endpoint != COMPLETIONS:

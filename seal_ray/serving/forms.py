@@ -4,9 +4,8 @@ They are `functions` and `function_call`, a `tool_choice` of allowed tools, and 
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 from starlette.types import Message, Send
 
@@ -19,18 +18,11 @@ _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "requir
 _DATA, _DONE = b"data: ", b"[DONE]"
 
 
-class AnswerForm(Protocol):
-    """The form of the answers to one request."""
+def translated(send: Send, form: Any) -> Send:
+    """Sends the answer of a chat in another form; an error instead of an answer stays as it is.
 
-    def whole(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer of a chat, in this form."""
-
-    def events(self, chunk: dict[str, Any] | None) -> Iterator[str]:
-        """The events for a chunk of a chat's stream, or for its end (None)."""
-
-
-def translated(send: Send, form: AnswerForm) -> Send:
-    """Sends the answer of a chat in another form; errors before its start stay as they are."""
+    `form.whole` translates an answer, and `form.events` a chunk of a stream, or None at its end.
+    """
     start: Message = {}
     body = b""
 
@@ -39,70 +31,57 @@ def translated(send: Send, form: AnswerForm) -> Send:
         if message["type"] == "http.response.start":
             start = message
         streamed = header(start, b"content-type").startswith(b"text/event-stream")
-        if message is start:
-            if streamed:
-                await send(start)
-            return
         body += message.get("body", b"")
-        if streamed:
+        if streamed and message is not start:
             *lines, body = body.split(b"\n\n")
             data = [line.removeprefix(_DATA) for line in lines if line.startswith(_DATA)]
             chunks = [None if each == _DONE else json.loads(each) for each in data]
-            events = "".join(event for chunk in chunks for event in form.events(chunk))
-            await send({**message, "body": events.encode()})
-        elif not message.get("more_body"):
-            if start["status"] == 200:
-                body = json.dumps(form.whole(json.loads(body)), ensure_ascii=False).encode()
+            message = {**message, "body": "".join(event for chunk in chunks for event in form.events(chunk)).encode()}
+        if streamed:
+            await send(message)
+        elif message is not start and not message.get("more_body"):
+            whole = json.dumps(form.whole(json.loads(body))).encode() if start["status"] == 200 else body
             headers = [(name, value) for name, value in start["headers"] if name != b"content-length"]
-            await send({**start, "headers": [*headers, (b"content-length", str(len(body)).encode())]})
-            await send({**message, "body": body})
+            await send({**start, "headers": [*headers, (b"content-length", str(len(whole)).encode())]})
+            await send({**message, "body": whole})
 
     return translate
 
 
-@dataclass(frozen=True)
 class CallForm:
-    """Calls as `function_call` if the request has `functions` (`old`), and those of `custom` tools with their text."""
+    """Calls as `function_call` if the request has `functions` (`old`), and calls of `custom` tools with their text."""
 
-    old: bool
-    custom: frozenset[str]
+    def __init__(self, *, old: bool, custom: set[str]) -> None:
+        self._old = old
+        self._custom = custom
 
     def whole(self, answer: dict[str, Any]) -> dict[str, Any]:
-        for choice in answer["choices"]:
-            self._translate(choice, "message")
+        for choice in answer.get("choices", ()):
+            part = choice.get("message") or choice.get("delta") or {}
+            calls = [self._call(call) for call in part.pop("tool_calls", None) or ()]
+            if calls:
+                part |= {"function_call": calls[0]["function"]} if self._old else {"tool_calls": calls}
+            if self._old and choice.get("finish_reason") == "tool_calls":
+                choice["finish_reason"] = "function_call"
         return answer
 
     def events(self, chunk: dict[str, Any] | None) -> Iterator[str]:
-        for choice in (chunk or {}).get("choices", ()):
-            self._translate(choice, "delta")
-        yield f"data: {json.dumps(chunk, ensure_ascii=False) if chunk else '[DONE]'}\n\n"
-
-    def _translate(self, choice: dict[str, Any], key: str) -> None:
-        part = choice[key]
-        calls = [self._call(call) for call in part.get("tool_calls") or ()]
-        if self.old:
-            part.pop("tool_calls", None)
-            if calls:
-                part["function_call"] = calls[0]["function"]
-            if choice.get("finish_reason") == "tool_calls":
-                choice["finish_reason"] = "function_call"
-        elif calls:
-            part["tool_calls"] = calls
+        yield f"data: {json.dumps(self.whole(chunk)) if chunk else '[DONE]'}\n\n"
 
     def _call(self, call: dict[str, Any]) -> dict[str, Any]:
-        function = call["function"]
-        if function["name"] not in self.custom:
+        name, arguments = (call["function"][key] for key in ("name", "arguments"))
+        if name not in self._custom:
             return call
         try:
-            text = read_body(function["arguments"].encode())["input"]
+            text = read_body(arguments.encode())["input"]
         except (RefusedRequest, KeyError, TypeError):
-            text = function["arguments"]
-        custom = {"name": function["name"], "input": text if isinstance(text, str) else json.dumps(text)}
-        return {**{key: value for key, value in call.items() if key != "function"}, "type": "custom", "custom": custom}
+            text = arguments
+        given = {key: value for key, value in call.items() if key != "function"}
+        return {**given, "type": "custom", "custom": {"name": name, "input": str(text)}}
 
 
 def standard_form(document: Any) -> tuple[Any, CallForm | None]:
-    """The document of a chat with `tools` and `tool_choice` in the form that is served, and the form of its answers.
+    """The document of a chat in the form that is served, and the form of its answers if that is another one.
 
     Raises `RefusedRequest` for a form that has no equivalent.
     """
@@ -113,77 +92,55 @@ def standard_form(document: Any) -> tuple[Any, CallForm | None]:
     if old:
         _replace_functions(request)
     custom: set[str] = set()
-    for name, translate in (("tools", _tool), ("messages", _message)):
-        if isinstance(request.get(name), list):
-            request[name] = [translate(each, f"{name}[{at}]", custom) for at, each in enumerate(request[name])]
-    if isinstance(request.get("tool_choice"), dict):
-        _replace_choice(request, request["tool_choice"])
-    return request, CallForm(old, frozenset(custom)) if old or custom else None
+    if isinstance(request.get("tools"), list):
+        request["tools"] = [_as_function(tool, f"tools[{at}]", custom) for at, tool in enumerate(request["tools"])]
+    if isinstance(request.get("messages"), list):
+        request["messages"] = [_with_functions(message) for message in request["messages"]]
+    choice = _as_function(request.get("tool_choice"), "tool_choice", set())
+    request["tool_choice"] = choice
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        _replace_allowed(request, choice.get("allowed_tools"))
+    return request, CallForm(old=old, custom=custom) if old or custom else None
 
 
 def _replace_functions(request: dict[str, Any]) -> None:
     functions, choice = (request.pop(name, None) for name in OLD_FIELDS)
-    if request.get("tools") or request.get("tool_choice"):
-        raise wrong(OLD_FIELDS[0], "it is not served together with tools", "invalid_value")
-    if functions is not None and not isinstance(functions, list):
-        raise wrong(OLD_FIELDS[0], "it is no list")
+    if request.get("tools") or request.get("tool_choice") or not isinstance(functions, list | None):
+        raise wrong("functions", "it is a list of functions, without tools and tool_choice", "invalid_value")
     request["tools"] = [{"type": "function", "function": function} for function in functions or ()] or None
     request["tool_choice"] = {"type": "function", "function": choice} if isinstance(choice, dict) else choice
     request["parallel_tool_calls"] = False
 
 
-def _of_type(value: Any, kind: str) -> dict[str, Any] | None:
-    """The part of a tool, call or choice that its type names, if it is of this type."""
-    inner = value.get(kind) if isinstance(value, dict) and value.get("type") == kind else None
-    return inner if isinstance(inner, dict) else None
-
-
-def _tool(tool: Any, place: str, custom: set[str]) -> Any:
-    given = _of_type(tool, "custom")
-    if given is None or not isinstance(given.get("name"), str):
-        return tool
-    form = given.get("format")
-    if form is not None and (not isinstance(form, dict) or form.get("type") != "text"):
+def _as_function(value: Any, place: str, custom: set[str]) -> Any:
+    """A custom tool, a call of one or a choice of one as that of a function, whose name is added to `custom`."""
+    given = value.get("custom") if isinstance(value, dict) and value.get("type") == "custom" else None
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        return value
+    if given.get("format") not in (None, {"type": "text"}):
         raise wrong(f"{place}.custom.format", "a custom tool takes text; no grammar is served for it", "invalid_value")
     custom.add(given["name"])
-    shown = {key: given[key] for key in ("name", "description") if given.get(key) is not None}
-    return {"type": "function", "function": {**shown, "parameters": _INPUT}}
+    called = {"arguments": json.dumps({"input": given["input"]})} if "input" in given else {"parameters": _INPUT}
+    function = {key: given[key] for key in ("name", "description") if key in given} | called
+    return {key: each for key, each in value.items() if key != "custom"} | {"type": "function", "function": function}
 
 
-def _message(message: Any, place: str, _: set[str]) -> Any:
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
-    if not isinstance(calls, list) or not any(_of_type(call, "custom") for call in calls):
+def _with_functions(message: Any) -> Any:
+    if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
         return message
-    return {**message, "tool_calls": [_call_of_function(call) for call in calls]}
+    return {**message, "tool_calls": [_as_function(call, "messages", set()) for call in message["tool_calls"]]}
 
 
-def _call_of_function(call: Any) -> Any:
-    given = _of_type(call, "custom")
-    if given is None:
-        return call
-    arguments = json.dumps({"input": given.get("input")}, ensure_ascii=False)
-    return {"id": call.get("id"), "type": "function", "function": {"name": given.get("name"), "arguments": arguments}}
-
-
-def _replace_choice(request: dict[str, Any], choice: Mapping[str, Any]) -> None:
-    custom, allowed = _of_type(choice, "custom"), _of_type(choice, "allowed_tools")
-    if custom is not None:
-        request["tool_choice"] = {"type": "function", "function": custom}
-    if allowed is None:
-        return
-    tools = allowed.get("tools")
-    names = [_name(tool) for tool in tools] if isinstance(tools, list) else []
+def _replace_allowed(request: dict[str, Any], allowed: Any) -> None:
+    mode, tools = (allowed.get(key) for key in ("mode", "tools")) if isinstance(allowed, dict) else (None, None)
+    names = [_name(_as_function(tool, "tool_choice", set())) for tool in tools or ()] if isinstance(tools, list) else []
     kept = [tool for tool in request.get("tools") or () if _name(tool) in names]
-    if not kept or allowed.get("mode") not in ("auto", "required"):
+    if not kept or mode not in ("auto", "required"):
         reason = "it needs a mode ('auto' or 'required') and tools of the request"
         raise wrong("tool_choice.allowed_tools", reason, "invalid_value")
-    request |= {"tools": kept, "tool_choice": allowed["mode"]}
+    request |= {"tools": kept, "tool_choice": mode}
 
 
 def _name(tool: Any) -> Any:
-    """The name of a tool of either type, or the tool itself if it has none."""
-    for kind in ("function", "custom"):
-        inner = _of_type(tool, kind)
-        if inner is not None:
-            return inner.get("name")
-    return tool
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return function.get("name") if isinstance(function, dict) else tool

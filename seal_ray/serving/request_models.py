@@ -22,7 +22,7 @@ from typing_extensions import TypedDict
 
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import RefusedRequest, RequestLimits, read_body, wrong
-from seal_ray.serving.schemas import check_called_tools, check_schema_size, grammar_schema
+from seal_ray.serving.schemas import check_schema_size, constraints, grammar_schema
 
 MAX_CHOICES = 8
 """Answers to one request, and prompts in one."""
@@ -117,7 +117,7 @@ def _check_together(request: Mapping[str, Any]) -> None:
                 raise wrong(name, "it is not served together with structured answers", "invalid_value")
     if request.get("n", 1) * request.get("top_logprobs", 0) > 2 * MAX_LOGPROBS:
         raise wrong("top_logprobs", f"n times top_logprobs is more than {2 * MAX_LOGPROBS}", "out_of_range")
-    check_called_tools(request)
+    list(constraints(request))
     if request.get("echo") and request.get("logprobs") is not None:
         raise wrong("echo", "the log-probabilities of prompts are not served")
 

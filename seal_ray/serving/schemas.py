@@ -14,12 +14,12 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from envs.text import depth
-from seal_ray.serving.limits import RefusedRequest, wrong
+from seal_ray.serving.limits import wrong
 
 MAX_SCHEMA_CHARACTERS = 65_536
 MAX_SCHEMA_DEPTH = 24
-MAX_LENGTH, MAX_COUNT, MAX_COUNTS = 100_000, 10_000, 100_000
-"""The largest length of a string, the largest number of items or properties, and the sum of those numbers."""
+MAX_LENGTH, MAX_COUNT = 100_000, 1_000
+"""The largest length of a string, and the largest number of items or properties, in a schema."""
 MAX_PATTERN = 256
 _MAX_NUMBER = 10**15
 _MAX_TOGETHER = 8
@@ -27,6 +27,7 @@ _MAX_TOGETHER = 8
 _NAMED = ("properties", "$defs", "definitions")
 """Keywords whose keys are names and whose values are schemas."""
 _DATA = ("enum", "const", "default", "examples", "required", "title", "description")
+_LENGTHS = ("minLength", "maxLength")
 _COUNTS = ("minItems", "maxItems", "minProperties", "maxProperties", "multipleOf")
 _FORMATS = (*("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"),)
 """The values of `format` that llguidance enforces. Others are annotations."""
@@ -63,39 +64,36 @@ def grammar_schema(schema: dict[str, Any], place: str, *, strict: bool = False) 
     check_schema_size(len(json.dumps(schema)), place)
     if depth(schema) > MAX_SCHEMA_DEPTH:
         raise wrong(place, f"the schema is nested too deeply; {MAX_SCHEMA_DEPTH} levels are allowed", "invalid_schema")
-    counts: list[float] = []
-    enforced: dict[str, Any] = _enforced(schema, place, strict, counts)
-    if sum(counts) > MAX_COUNTS:
-        raise wrong(
-            place, f"the counts of the schema are {sum(counts)} together; {MAX_COUNTS} are allowed", "invalid_schema"
-        )
+    enforced: dict[str, Any] = _enforced(schema, place, strict)
     return enforced
 
 
-def _enforced(schema: Any, place: str, strict: bool, counts: list[float]) -> Any:
+def _enforced(schema: Any, place: str, strict: bool) -> Any:
     if isinstance(schema, list):
-        return [_enforced(each, f"{place}[{index}]", strict, counts) for index, each in enumerate(schema)]
+        return [_enforced(each, f"{place}[{index}]", strict) for index, each in enumerate(schema)]
     if not isinstance(schema, dict):
         return schema
     enforced: dict[str, Any] = {}
     for key, value in schema.items():
         here = f"{place}.{key[:80]}"
+        most = MAX_COUNT if key in _COUNTS else MAX_LENGTH if key in _LENGTHS else _MAX_NUMBER
         if key in _DATA:
             enforced[key] = value
         elif key in _NAMED and isinstance(value, dict):
-            enforced[key] = {
-                name: _enforced(each, f"{here}.{name[:80]}", strict, counts) for name, each in value.items()
-            }
+            enforced[key] = {name: _enforced(each, f"{here}.{name[:80]}", strict) for name, each in value.items()}
         elif key == "x-guidance":
             raise wrong(here, "the grammar's own options are not served", "invalid_schema")
         elif key in _NOT_ENFORCED or (key == "pattern" and not _is_small(value)):
             if strict:
                 raise wrong(here, "it cannot be enforced, and the schema is strict", "invalid_schema")
+        elif isinstance(value, int | float) and abs(value) > most:
+            raise wrong(here, f"it is too large; {most} is allowed", "invalid_schema")
+        elif key == "allOf" and isinstance(value, list) and len(value) > _MAX_TOGETHER:
+            raise wrong(here, f"it has {len(value)} schemas; {_MAX_TOGETHER} are allowed", "invalid_schema")
         elif key != "format" or value in _FORMATS:
-            _check_keyword(key, value, here, counts)
             # The backend has alternatives that exclude each other only if it can prove that they do.
             kept = "anyOf" if key == "oneOf" and not strict and "anyOf" not in schema else key
-            enforced[kept] = _enforced(value, here, strict, counts)
+            enforced[kept] = _enforced(value, here, strict)
     return enforced
 
 
@@ -103,41 +101,20 @@ def _is_small(pattern: Any) -> bool:
     return isinstance(pattern, str) and len(pattern) <= MAX_PATTERN and _PATTERN.fullmatch(pattern) is not None
 
 
-def _check_keyword(key: str, value: Any, place: str, counts: list[float]) -> None:
-    if key == "allOf" and isinstance(value, list) and len(value) > _MAX_TOGETHER:
-        raise wrong(place, f"it has {len(value)} schemas; {_MAX_TOGETHER} are allowed", "invalid_schema")
-    if isinstance(value, int | float):
-        most = MAX_COUNT if key in _COUNTS else MAX_LENGTH if key in ("minLength", "maxLength") else _MAX_NUMBER
-        if abs(value) > most:
-            raise wrong(place, f"it is too large; {most} is allowed", "invalid_schema")
-        counts.extend([abs(value)] if key in _COUNTS else [])
-
-
 def constraints(request: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The schemas of a checked request that become grammars, each with its place."""
+    """The schemas of a request that become grammars, each with its place. Raises `RefusedRequest`."""
     if request.get("response_format", {}).get("type") == "json_schema":
         yield "response_format.json_schema.schema", request["response_format"]["json_schema"]["schema"]
     if "json" in request.get("structured_outputs", {}):
         yield "structured_outputs.json", request["structured_outputs"]["json"]
-    for place, function in _called_tools(request):
-        yield place, grammar_schema(function["parameters"], place)
-
-
-def check_called_tools(request: Mapping[str, Any]) -> None:
-    """Checks the schemas of a call that must be made, which are enforced. Raises `RefusedRequest`."""
-    called = list(_called_tools(request))
-    check_schema_size(sum(len(json.dumps(function["parameters"])) for _, function in called), "tools")
-    for place, function in called:
-        grammar_schema(function["parameters"], place, strict=function.get("strict") is True)
-
-
-def _called_tools(request: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The functions of which one must be called, each with the place of its parameters."""
     choice = request.get("tool_choice", "auto")
     name = choice["function"]["name"] if isinstance(choice, dict) else None
-    for index, tool in enumerate(request.get("tools", ()) if name or choice == "required" else ()):
-        if name in (None, tool["function"]["name"]):
-            yield f"tools[{index}].function.parameters", tool["function"]
+    functions = [tool["function"] for tool in request.get("tools", ())] if name or choice == "required" else []
+    called = [(index, each) for index, each in enumerate(functions) if name in (None, each["name"])]
+    check_schema_size(sum(len(json.dumps(each["parameters"])) for _, each in called), "tools")
+    for index, each in called:
+        place = f"tools[{index}].function.parameters"
+        yield place, grammar_schema(each["parameters"], place, strict=each.get("strict") is True)
 
 
 def check_compiles(schema: Mapping[str, Any], place: str) -> None:
@@ -159,21 +136,16 @@ def _compile_error(text: str) -> str:
     return "no value fits it" if error.startswith("NoExtension") else error[:200]
 
 
-def _failing_place(schema: Any, shared: Mapping[str, Any], place: str, deadline: float) -> str:
+def _failing_place(schema: Mapping[str, Any], shared: Mapping[str, Any], place: str, deadline: float) -> str:
     """The place of the innermost part that does not compile alone, as far as it is found in time."""
-    for child, name in _parts(schema):
-        if time.monotonic() > deadline:
-            break
-        if isinstance(child, dict) and _compile_error(json.dumps({**child, **shared})):
-            return _failing_place(child, shared, f"{place}.{name}", deadline)
-    return place
-
-
-def _parts(schema: Any) -> Iterator[tuple[Any, str]]:
-    """The schemas directly inside a schema, and their names."""
     for key, value in schema.items():
-        if key in _NAMED and isinstance(value, dict):
-            yield from ((child, f"{key}.{name[:80]}") for name, child in value.items())
-        elif key not in _DATA:
-            children = enumerate(value) if isinstance(value, list) else [("", value)]
-            yield from ((child, f"{key}[{index}]" if index != "" else key) for index, child in children)
+        named = value.items() if key in _NAMED and isinstance(value, dict) else [("", value)]
+        parts = enumerate(value) if isinstance(value, list) else named
+        for name, part in parts if key not in _DATA else ():
+            if (
+                isinstance(part, dict)
+                and time.monotonic() < deadline
+                and _compile_error(json.dumps({**part, **shared}))
+            ):
+                return _failing_place(part, shared, f"{place}.{key}.{name}".rstrip(".")[:500], deadline)
+    return place

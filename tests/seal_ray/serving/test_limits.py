@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from policies.models import open_model
 from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
-from seal_ray.serving.limits import NoPlace, RefusedRequest, RequestLimits, check_schema, read_body
+from seal_ray.serving.limits import NoPlace, RefusedRequest, RequestLimits, read_body
 from seal_ray.serving.prompt import ServedFormat
 from seal_ray.serving.queues import Places, ReadingQueue
 from seal_ray.serving.request_models import parse_request
@@ -26,12 +26,6 @@ TOOL = {"type": "function", "function": {"name": "ls", "parameters": {"type": "o
 
 
 CALL = {"id": "a", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
-
-
-def nested(levels: int, inside: Any = 1) -> Any:
-    for _ in range(levels):
-        inside = {"properties": {"a": inside}}
-    return inside
 
 
 STEERING = ("kv_transfer_params", "vllm_xargs", "priority", "request_id", "cache_salt", "chat_template", "best_of")
@@ -174,38 +168,6 @@ def test_a_body_that_costs_too_much_to_read_is_refused_quickly(body: bytes) -> N
 def test_long_text_is_no_reason_to_refuse_a_body() -> None:
     text = 'say "a, b, [c], {d}" ' * 300_000
     assert read_body(json.dumps({"a": text}).encode()) == {"a": text}
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "string", "pattern": "(a{1,1000}){1,1000}"},
-        {"properties": {"a": {"patternProperties": {"x": {}}}}},
-        {"type": "string", "maxLength": 10**6},
-        {"type": "array", "items": {}, "maxItems": 10**5},
-        {"type": "integer", "maximum": 10**300},
-        {"allOf": [{"anyOf": [{}, {}]}] * 20},
-        {"enum": ["x" * 70_000]},
-        {"type": "object", "x-guidance": {"whitespace_pattern": "z{1,5}"}},
-        nested(30),
-    ],
-)
-def test_a_schema_that_may_compile_for_ever_is_refused(schema: dict[str, Any]) -> None:
-    form = {"type": "json_schema", "json_schema": {"schema": schema}}
-    with pytest.raises(RefusedRequest, match="json_schema"):
-        parse_request({"messages": [HELLO], "response_format": form}, chat=True, limits=LIMITS)
-    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
-    asked = {"messages": [HELLO], "tools": [tool]}
-    parse_request(asked, chat=True, limits=LIMITS)  # which makes no grammar
-    with pytest.raises(RefusedRequest, match="tools"):
-        parse_request({**asked, "tool_choice": "required"}, chat=True, limits=LIMITS)
-
-
-def test_properties_may_be_called_as_keywords_are() -> None:
-    check_schema(
-        {"type": "object", "properties": {"pattern": {"type": "string"}, "x-guidance": {}, "not": {"enum": [10**20]}}},
-        "x",
-    )
 
 
 async def echoed(request: Request) -> JSONResponse:
