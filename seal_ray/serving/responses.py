@@ -24,15 +24,19 @@ _STORED = {
     "prompt": "no prompt is stored; send its text as instructions",
 }
 """Fields that need what is not there, and what to do."""
-_CHAT_NAMES = {"input": "messages", "max_output_tokens": "max_completion_tokens", "text.format": "response_format"}
-"""Field of a Responses request → field of the chat that it becomes."""
+_FROM_CHAT = {
+    **dict.fromkeys(("response_format.json_schema", "response_format"), "text.format"),
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+}
+"""Field of the chat → field of the Responses request that it comes from."""
 _ANSWER = ("reasoning_content", "content", "tool_calls")
 """The parts of an answer in a chat, in their order."""
 
-_SAME = ("model", "stream", "temperature", "top_p", "parallel_tool_calls", "max_output_tokens")
-"""Fields that a chat has too, and that are checked there."""
+_SAME = ("model", "stream", "temperature", "top_p", "parallel_tool_calls")
+"""Fields of a chat too, which are checked there."""
 _fields: dict[str, Any] = {
-    **dict.fromkeys((*_SAME, *sorted(RESPONSE_IGNORED), *_STORED), (Any, None)),
+    **dict.fromkeys((*_SAME, "max_output_tokens", *sorted(RESPONSE_IGNORED), *_STORED), (Any, None)),
     "input": (str | list[dict[str, Any]], []),
     "instructions": (str, None),
     "text": (dict[str, Any], {}),
@@ -61,7 +65,8 @@ def chat_request(document: Any) -> tuple[dict[str, Any], "ResponseForm"]:
     instructions = [{"role": "system", "content": given.instructions}] if given.instructions else []
     form = given.text.get("format")
     chat = {
-        **{_CHAT_NAMES.get(name, name): document[name] for name in _SAME if name in document},
+        **{name: document[name] for name in _SAME if name in document},
+        "max_completion_tokens": given.max_output_tokens,
         "messages": instructions + _messages(given.input),
         "stream_options": {"include_usage": True} if given.stream else None,
         "tools": [_nested(tool, f"tools[{index}]") for index, tool in enumerate(given.tools)] or None,
@@ -73,7 +78,7 @@ def chat_request(document: Any) -> tuple[dict[str, Any], "ResponseForm"]:
 
 def response_error(error: RefusedRequest) -> RefusedRequest:
     """The error of a chat, with the name that the field has in the Responses request."""
-    for own, name in _CHAT_NAMES.items():
+    for name, own in _FROM_CHAT.items():
         if error.param and error.param.startswith(name):
             message, param = (text.replace(name, own, 1) for text in (str(error), error.param))
             return RefusedRequest(message, status=error.status, param=param, code=error.code)
@@ -145,7 +150,7 @@ class ResponseForm:
         # Not above: Serve's proxies import this file too, and need no PyTorch.
         from vllm.entrypoints.openai.responses.streaming_events import SimpleStreamingEventProcessor
 
-        shown = ("instructions", "text", "tools", "tool_choice", "metadata", *_SAME[2:])
+        shown = ("instructions", "text", "tools", "tool_choice", "metadata", "max_output_tokens", *_SAME[2:])
         unset = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {}}
         given = {name: document[name] for name in shown if name in document}
         own = {"id": f"resp_{uuid.uuid4().hex}", "object": "response", "created_at": int(time.time()), "store": False}
