@@ -10,6 +10,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
+from vllm.entrypoints.openai.responses import streaming_events  # noqa: F401 - loaded before the first response needs it
 from vllm.exceptions import VLLMClientError
 
 import seal_ray.serving.start  # noqa: F401 - replicas of the ingress import this file before they listen

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from starlette.responses import JSONResponse
+from vllm.entrypoints.openai.responses import streaming_events  # noqa: F401 - as the ingress loads it, before any request
+
 from envs.dialects import DIALECTS
 from envs.errors import UserError
 from envs.task import JSON
-from seal_ray.serving.admission import CHAT, COMPLETIONS, Intake
+from seal_ray.serving.admission import CHAT, COMPLETIONS, RESPONSES, Intake
 from seal_ray.serving.limits import RequestLimits, error_response
 from seal_ray.serving.prompt import ServedFormat
 from seal_ray.serving.queues import Places
@@ -57,7 +60,12 @@ _FIELDS = (
     *("top_logprobs", "prompt_logprobs", "stream", "stream_options", "frequency_penalty", "presence_penalty", "user"),
     *("structured_outputs", "guided_regex", "bad_words", "allowed_token_ids", "best_of", "echo", "prompt", "suffix"),
     *("priority", "kv_transfer_params", "chat_template", "add_generation_prompt", "mm_processor_kwargs", "cache_salt"),
+    *("functions", "function_call", "modalities", "chat_template_kwargs", "input", "instructions", "text"),
     *("__class__", "\ud83d", "", "model", "echo", "repetition_penalty", "skip_special_tokens", "vllm_xargs"),
+)
+_KEYS = (
+    *("type", "name", "function", "schema", "json_schema", "text", "role", "content", "a", "\ud83d", "5", "regex"),
+    *("custom", "strict", "input", "format", "allowed_tools", "mode", "tools", "pattern", "items", "$ref", "enum"),
 )
 
 
@@ -132,7 +140,7 @@ def _rendering(family: str) -> Any:
         except UserError as error:
             await error_response(400, str(error))(scope, receive, send)
             return
-        await error_response(200, str(len(token_ids)))(scope, receive, send)
+        await JSONResponse({"choices": [], "tokens": len(token_ids)})(scope, receive, send)
 
     return app
 
@@ -159,12 +167,15 @@ async def _ask(app: Intake, path: str, body: bytes) -> tuple[int, bytes]:
 
 
 def _body(rng: random.Random, family: str) -> tuple[str, bytes]:
-    path = CHAT if rng.random() < 0.85 else COMPLETIONS
+    path = rng.choices((CHAT, COMPLETIONS, RESPONSES), (7, 1, 2))[0]
     request: dict[str, JSON] = {"model": "m", **({"prompt": "Hello."} if path == COMPLETIONS else {})}
     if path == CHAT:
         request["messages"] = _messages(rng, family)
         if rng.random() < 0.4:
             request["tools"] = [_tool(rng, family) for _ in range(rng.choice((1, 1, 2, 5, 70)))]
+    if path == RESPONSES:
+        request["input"] = _messages(rng, family)
+        request["tools"] = [{"type": "function", "name": _text(rng, family), "parameters": {}}]
     for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
         request[rng.choice(_FIELDS)] = _value(rng, depth=rng.choice((0, 0, 1, 2, 3)))
     text = json.dumps(request)
@@ -248,5 +259,4 @@ def _value(rng: random.Random, *, depth: int) -> JSON:
         return rng.choice(_SCALARS)
     if rng.random() < 0.5:
         return [_value(rng, depth=depth - 1) for _ in range(rng.choice((0, 1, 2, 3, 200)))]
-    keys = ("type", "name", "function", "schema", "json_schema", "text", "role", "content", "a", "\ud83d", "5", "regex")
-    return {rng.choice(keys): _value(rng, depth=depth - 1) for _ in range(rng.randint(0, 4))}
+    return {rng.choice(_KEYS): _value(rng, depth=depth - 1) for _ in range(rng.randint(0, 4))}
