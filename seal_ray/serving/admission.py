@@ -148,6 +148,7 @@ class Intake:
         self._places = places
         self._bodies = BodyReader(limits.body_bytes, seconds=seconds)
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parse")
+        self._compiler = ThreadPoolExecutor(1, thread_name_prefix="compile")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         paths: tuple[str, ...] = ()
@@ -171,11 +172,11 @@ class Intake:
         async with self._bodies.read(scope, receive) as body:
             if body is None:
                 return
-            in_thread = partial(asyncio.get_running_loop().run_in_executor, self._parser)
+            in_thread = asyncio.get_running_loop().run_in_executor
             clean = partial(self._clean, body, endpoint)
-            request, schemas, form = clean() if len(body) <= _SMALL else await in_thread(clean)
+            request, schemas, form = clean() if len(body) <= _SMALL else await in_thread(self._parser, clean)
             for place, schema in schemas:
-                await in_thread(check_compiles, schema, place)
+                await in_thread(self._compiler, check_compiles, schema, place)
             headers = [(name, value) for name, value in scope.get("headers", ()) if name.lower() in _HEADERS]
             path = scope["path"].removesuffix(RESPONSES) + CHAT if endpoint == RESPONSES else scope["path"]
             async with self._places.one():

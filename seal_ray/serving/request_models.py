@@ -6,7 +6,7 @@ behind it get only what they were made for.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -33,15 +33,13 @@ _NAMED_ROLES = {"tool": ("tool_call_id", "call"), "function": ("name", "function
 """Role → the key of its message that names what it answers, and that key's default."""
 _AGAINST_GRAMMARS = ("allowed_token_ids", "bad_words", "min_tokens", "ignore_eos")
 """Fields that may forbid the only token that a grammar leaves, which ends the request with a fault."""
-IGNORED = frozenset(
-    {
-        *("user", "store", "metadata", "service_tier", "safety_identifier", "reasoning_effort", "verbosity"),
-        *("prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
-    }
-)
+IGNORED = {
+    *("user", "store", "metadata", "service_tier", "safety_identifier", "reasoning_effort", "verbosity"),
+    *("prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+}
 """Fields of OpenAI's clients that have no effect here."""
-_FIXED = ("modalities", "chat_template_kwargs")
-"""Fields that allow only one value, which has no effect."""
+FIXED = {"modalities": ["text"], "chat_template_kwargs": {}}
+"""Fields with the only value that is allowed, which has no effect."""
 _GREEDY = 1e-5
 """vLLM samples greedily below this temperature."""
 _CODES = {
@@ -65,6 +63,7 @@ def parse_request(document: Any, *, chat: bool, limits: RequestLimits) -> dict[s
     if document.get(needed) is None:
         raise RefusedRequest(f"{needed}: it is missing.", param=needed, code="missing_required_parameter")
     effective = {name: value for name, value in document.items() if name not in IGNORED and value is not None}
+    effective = {name: value for name, value in effective.items() if name not in FIXED or value != FIXED[name]}
     given: dict[str, Any] = map_texts(effective, valid_text)
     model: TypeAdapter[Any] = _CHAT if chat else _COMPLETION
     try:
@@ -72,8 +71,6 @@ def parse_request(document: Any, *, chat: bool, limits: RequestLimits) -> dict[s
     except ValidationError as error:
         raise first_refusal(error, list(given)) from None
     _check_together(request)
-    for name in _FIXED:
-        request.pop(name, None)
     for tool in request.get("tools", ()):
         tool["function"].pop("strict", None)  # nothing that a model or a template should read
     if request.get("n", 1) > 1 and request.get("temperature", 1) < _GREEDY:
@@ -96,7 +93,8 @@ def first_refusal(error: ValidationError, names: Sequence[str]) -> RefusedReques
     if first["type"] == "float_type" and type(first["input"]) is int:  # more than a float can be
         code = "out_of_range"
     if code == "unknown_parameter":
-        return RefusedRequest(f"{place!r}: such a field is not served.", param=place, code=code)
+        reason = f"only {json.dumps(FIXED[place])} is served" if place in FIXED else "such a field is not served"
+        return RefusedRequest(f"{place!r}: {reason}.", param=place, code=code)
     return wrong(place, first["msg"], code)
 
 
@@ -191,12 +189,6 @@ def _one_of(value: Any) -> Any:
         reason = f"{key[:80]!r} is not served: what it compiles to has no bound"
         raise wrong("structured_outputs", reason, "invalid_value")
     return given
-
-
-def _no_template_options(value: Any) -> Any:
-    if value:
-        raise wrong("chat_template_kwargs", "chats are rendered as in training, without options", "invalid_value")
-    return value
 
 
 def _prompt(value: Any, info: ValidationInfo) -> Any:
@@ -376,8 +368,6 @@ class ChatFields(CommonFields, total=False):
     tool_choice: Annotated[Any, AfterValidator(_tool_choice)]
     parallel_tool_calls: bool
     max_completion_tokens: Tokens
-    modalities: Annotated[list[Literal["text"]], Field(min_length=1, max_length=1)]
-    chat_template_kwargs: Annotated[Any, AfterValidator(_no_template_options)]
     logprobs: bool
     top_logprobs: Annotated[Whole, Field(ge=0, le=MAX_LOGPROBS)]
 

@@ -202,13 +202,13 @@ class ResponseForm:
         from vllm.entrypoints.generate.base.protocol import DeltaMessage
         from vllm.entrypoints.openai.responses.streaming_events import split_delta
 
-        calls = [{**call, "index": place} for place, call in enumerate(part.get("tool_calls") or ())]
+        calls = [{"index": place, **call} for place, call in enumerate(part.get("tool_calls") or ())]
         texts = {"reasoning": part.get("reasoning_content") or None, "content": part.get("content") or None}
         for delta in split_delta(DeltaMessage(**texts, tool_calls=calls)):
             state, call = self._items.resolve_target_state(delta)
             if state.name == "NONE":
                 continue
-            if call or self._items.needs_transition(state, call):  # a call comes whole
+            if self._items.needs_transition(state, call):
                 yield from self._dumped(self._items.close_current() + self._items.open(state, call))
             yield from self._dumped(self._items.emit_delta(delta, None))
 

@@ -23,7 +23,7 @@ from seal_ray.serving.admission import CHAT, Intake
 from seal_ray.serving.forms import OLD_FIELDS
 from seal_ray.serving.limits import RefusedRequest
 from seal_ray.serving.queues import Places
-from seal_ray.serving.request_models import IGNORED, ChatFields, CompletionFields, parse_request
+from seal_ray.serving.request_models import FIXED, IGNORED, ChatFields, CompletionFields, parse_request
 from seal_ray.serving.responses import RESPONSE_IGNORED, ResponseFields
 from tests.seal_ray.serving.test_limits import HELLO, LIMITS, TOOL
 
@@ -41,7 +41,7 @@ class Replica:
     """Answers every chat with the same text, thoughts and calls, as a replica does, and remembers what it got."""
 
     def __init__(self, *, calls: int = 2, finish: str = "tool_calls", fault: bool = False) -> None:
-        self.message = {"role": "assistant", "content": "Let me look.", "tool_calls": CALLS[:calls]}
+        self.message: dict[str, Any] = {"role": "assistant", "content": "Let me look.", "tool_calls": CALLS[:calls]}
         self.finish = finish
         self.fault = fault
         self.got: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class Replica:
     def parts(self) -> Iterator[dict[str, Any]]:
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, {"reasoning_content": "Hmm."}]
         deltas += [{"content": text} for text in ("Let me ", "look.")]
-        deltas += [{"tool_calls": [{"index": at, **call}]} for at, call in enumerate(self.message["tool_calls"])]  # type: ignore[arg-type]
+        deltas += [{"tool_calls": [{"index": at, **call}]} for at, call in enumerate(self.message["tool_calls"])]
         yield from ({"delta": delta, "finish_reason": None} for delta in deltas)
         yield {"delta": {}}
 
@@ -149,13 +149,13 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 def test_a_form_without_an_equivalent_is_refused_by_the_name_of_its_field(name: str, fields: dict[str, Any]) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         Replica().chat(**fields)
-    assert str(refused.value.param).startswith(name)  # type: ignore[attr-defined]
-    assert refused.value.code  # type: ignore[attr-defined]
+    assert str(refused.value.param).startswith(name)
+    assert refused.value.code
 
 
 def test_fields_with_one_value_are_taken_and_left_behind() -> None:
     replica = Replica()
-    replica.chat(modalities=["text"], extra_body={"chat_template_kwargs": {}}, **dict.fromkeys(IGNORED & {"user"}, "x"))
+    replica.chat(modalities=["text"], extra_body={"chat_template_kwargs": {}}, user="x")
     assert set(replica.got) == {"model", "messages", "stream"}
 
 
@@ -222,7 +222,7 @@ def test_a_response_is_a_chat_s_answer_whole_and_streamed() -> None:
     assert final.usage == whole.usage
 
     results = [{"type": "function_call_output", "call_id": call["id"], "output": "ok"} for call in CALLS]
-    replica.client.responses.create(model="m", input=[*ITEMS, *whole.output, *results])  # type: ignore[list-item]
+    replica.client.responses.create(model="m", input=[*ITEMS, *whole.output, *results])
     answer, *given = replica.got["messages"][2:]
     assert (answer["content"], answer["tool_calls"]) == ("Let me look.", CALLS)
     assert given == [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in CALLS]
@@ -262,8 +262,8 @@ def test_a_cut_response_is_incomplete_and_one_with_a_fault_failed() -> None:
 def test_a_response_that_cannot_be_is_refused_by_the_name_of_its_field(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         Replica().client.responses.create(model="m", input="Hi", extra_body=fields)
-    assert str(refused.value.param).startswith(param)  # type: ignore[attr-defined]
-    assert refused.value.code  # type: ignore[attr-defined]
+    assert str(refused.value.param).startswith(param)
+    assert refused.value.code
 
 
 def rows(heading: str) -> dict[str, str]:
@@ -274,7 +274,7 @@ def rows(heading: str) -> dict[str, str]:
 
 
 def test_the_page_has_a_row_for_each_parameter() -> None:
-    fields = {**ChatFields.__annotations__, **CompletionFields.__annotations__, **dict.fromkeys(OLD_FIELDS)}
+    fields = {**ChatFields.__annotations__, **CompletionFields.__annotations__, **dict.fromkeys((*OLD_FIELDS, *FIXED))}
     chat = rows("## Parameters of chats and completions")
     assert {name for name, kind in chat.items() if kind == "ignored"} == IGNORED
     assert {name for name, kind in chat.items() if kind == "served"} == set(fields)

@@ -39,7 +39,7 @@ def request(schema: Any, kind: str, **more: Any) -> dict[str, Any]:
     """A request whose answer a schema constrains: the whole of it, or a call's arguments."""
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, **more}}
     tool = {"type": "function", "function": {"name": "f", "parameters": schema, **more}}
-    fields = {
+    fields: dict[str, dict[str, Any]] = {
         "response_format": {"response_format": form},
         "tools": {"tools": [tool], "tool_choice": "required"},
         "named": {"tools": [tool], "tool_choice": {"type": "function", "function": {"name": "f"}}},
