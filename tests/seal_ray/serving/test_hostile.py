@@ -78,6 +78,15 @@ def posted(server: Running, count: int, body: Callable[[int], Any]) -> list[int]
     return at_once(count, lambda number: server.post(body(number)).status_code)
 
 
+def in_schema(number: int) -> dict[str, Any]:
+    """A chat whose schema costs nearly as much as any that is served, for each token too."""
+    ranges = {f"a{at}": {"type": "integer", "minimum": -at * number, "maximum": 10**9 + at} for at in range(200)}
+    costly = {"type": "string", "pattern": f"^.?a?.{{99{number % 10}}}.{{1,999}}[a-m]..$"}
+    schema = {"type": "object", "properties": {"a": costly, **ranges}, "required": ["a"]}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    return {**CHAT, "max_tokens": RESPONSE, "temperature": 1, "seed": number, "response_format": form}
+
+
 def in_pieces(server: Running) -> int:
     """The status of a body of 100 MB that does not say how long it is."""
     try:
@@ -153,6 +162,7 @@ ATTACKS: dict[str, tuple[int, Callable[[Running], list[int]]]] = {
             },
         ),
     ),
+    "24 schemas": (200, lambda server: posted(server, 24, in_schema)),
     "100 MB": (413, lambda server: posted(server, 2, lambda _: b" " * 100_000_000)),
     "100 MB in pieces": (413, lambda server: [in_pieces(server) for _ in range(2)]),
     "clients that do not read": (200, slow_readers),
@@ -197,6 +207,7 @@ HOSTILE_CHATS: list[dict[str, Any]] = [
     {"tools": []},
     {"tool_choice": {"type": "function", "function": {"name": "x"}}},
     {"kv_transfer_params": {"prompt_token_ids": [1]}},
+    {"stream": True, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "text"}}}},
 ]
 HOSTILE_TEXTS: list[dict[str, Any]] = [
     *({"prompt": ["x"] * 10_000}, {"prompt": [10**6]}, {"prompt": ""}, {"prompt": "word " * 100_000}),

@@ -231,6 +231,16 @@ def test_a_call_can_be_required(server: Running) -> None:
     assert call.function.name == "ls"
 
 
+def test_a_response_and_several_greedy_answers_are_the_chat_s(server: Running) -> None:
+    with server.client() as client:
+        chats = client.chat.completions.create(**{**CHAT, "n": 2, "tools": openai.NOT_GIVEN}).choices
+        sent: dict[str, Any] = {"model": NAME, "input": FIRST, "temperature": 0, "max_output_tokens": RESPONSE}
+        whole = client.responses.create(**sent)
+        with client.responses.stream(**sent) as events:
+            final = events.until_done().get_final_response()
+    assert {each.message.content for each in chats} == {whole.output_text} == {final.output_text}
+
+
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer s\u00e9same"])
 def test_without_the_key_nothing_is_answered(server: Running, header: str | None) -> None:
     headers = {} if header is None else {b"Authorization": header.encode("utf-8")}
