@@ -95,7 +95,7 @@ def standard_form(document: Any) -> tuple[Any, CallForm | None]:
     if isinstance(request.get("tools"), list):
         request["tools"] = [_as_function(tool, f"tools[{at}]", custom) for at, tool in enumerate(request["tools"])]
     if isinstance(request.get("messages"), list):
-        request["messages"] = [_with_functions(message) for message in request["messages"]]
+        request["messages"] = [_translated_message(message) for message in request["messages"]]
     choice = _as_function(request.get("tool_choice"), "tool_choice", set())
     request["tool_choice"] = choice
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
@@ -125,7 +125,7 @@ def _as_function(value: Any, place: str, custom: set[str]) -> Any:
     return {key: each for key, each in value.items() if key != "custom"} | {"type": "function", "function": function}
 
 
-def _with_functions(message: Any) -> Any:
+def _translated_message(message: Any) -> Any:
     if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
         return message
     return {**message, "tool_calls": [_as_function(call, "messages", set()) for call in message["tool_calls"]]}

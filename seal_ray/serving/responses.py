@@ -13,7 +13,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import RefusedRequest, wrong
-from seal_ray.serving.request_models import IGNORED, first_refusal
+from seal_ray.serving.request_models import IGNORED, content_of, first_refusal
 
 RESPONSE_IGNORED = IGNORED | {"include", "max_tool_calls", "reasoning", "stream_options", "truncation"}
 """Fields without effect; the response repeats `metadata`."""
@@ -32,7 +32,6 @@ _FROM_CHAT = {
 """Field of the chat → field of the Responses request that it comes from."""
 _ANSWER = ("reasoning_content", "content", "tool_calls")
 """The parts of an answer in a chat, in their order."""
-
 _SAME = ("model", "stream", "temperature", "top_p", "parallel_tool_calls")
 """Fields of a chat too, which are checked there."""
 _fields: dict[str, Any] = {
@@ -95,13 +94,10 @@ def _choice(choice: Any) -> Any:
 
 def _nested(tool: Any, place: str) -> dict[str, Any]:
     """A tool or a choice of one as a chat has it."""
-    kind = tool.get("type") if isinstance(tool, dict) else None
-    if kind != "function":
-        raise wrong(f"{place}.type", f"{str(kind)[:80]!r} is not served; only functions are", "invalid_value")
-    return {
-        "type": kind,
-        "function": {key: value for key, value in tool.items() if key != "type" and value is not None},
-    }
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        raise wrong(f"{place}.type", "only functions are served", "invalid_value")
+    function = {key: value for key, value in tool.items() if key != "type" and value is not None}
+    return {"type": "function", "function": function}
 
 
 def _messages(items: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -110,21 +106,22 @@ def _messages(items: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     for index, item in enumerate([{"role": "user", "content": items}] if isinstance(items, str) else items):
         place, kind = f"input[{index}]", item.get("type", "message")
         if kind == "function_call_output":
-            text = _text(item.get("output"), f"{place}.output")
+            text = content_of({"content": item.get("output")}, f"{place}.output")
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": text})
         elif kind == "function_call":
             function = {key: item.get(key) for key in ("name", "arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
             _answer(messages, ()).setdefault("tool_calls", []).append(call)
         elif kind == "reasoning":
-            if item.get("content"):
-                _answer(messages, _ANSWER)["reasoning_content"] = _text(item["content"], f"{place}.content")
+            thoughts = content_of({"content": item.get("content") or item.get("summary")}, place)
+            if thoughts:
+                _answer(messages, _ANSWER)["reasoning_content"] = thoughts
         elif kind != "message":
             raise wrong(f"{place}.type", f"{str(kind)[:80]!r} is not served", "invalid_value")
         elif item.get("role") == "assistant":
-            _answer(messages, _ANSWER[1:])["content"] = _text(item.get("content"), f"{place}.content")
+            _answer(messages, _ANSWER[1:])["content"] = content_of(item, place)
         else:
-            messages.append({"role": item.get("role"), "content": _text(item.get("content"), f"{place}.content")})
+            messages.append({"role": item.get("role"), "content": content_of(item, place)})
     return messages
 
 
@@ -133,14 +130,6 @@ def _answer(messages: list[dict[str, Any]], parts: tuple[str, ...]) -> dict[str,
     if not messages or messages[-1]["role"] != "assistant" or any(part in messages[-1] for part in parts):
         messages.append({"role": "assistant"})
     return messages[-1]
-
-
-def _text(content: Any, place: str) -> str:
-    parts = content if isinstance(content, list) else [content]
-    texts = [part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise wrong(place, "only text is served", "invalid_value")
-    return "\n".join(map(str, texts))
 
 
 class ResponseForm:
@@ -168,8 +157,7 @@ class ResponseForm:
 
     def events(self, chunk: dict[str, Any] | None) -> Iterator[str]:
         for event in self._events(chunk):
-            kind = f"event: {event['type']}\n"
-            yield f"{kind}data: {json.dumps({**event, 'sequence_number': self._number})}\n\n"
+            yield f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': self._number})}\n\n"
             self._number += 1
 
     def _events(self, chunk: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
@@ -179,11 +167,10 @@ class ResponseForm:
                 yield {"type": f"response.{kind}", "response": self._response}
         ended = None
         if chunk is None and self._response["status"] == "in_progress":
-            yield from self._dumped(self._items.close_current())
+            yield from _dumped(self._items.close_current())
             ended = "incomplete" if self._finish == "length" else "completed"
             details = {"reason": "max_output_tokens"} if ended == "incomplete" else None
-            output = [item.model_dump(mode="json", exclude_none=True) for item in self._items.output_items]
-            self._response |= {"output": output, "incomplete_details": details}
+            self._response |= {"output": _dumped(self._items.output_items), "incomplete_details": details}
         elif chunk and "error" in chunk:
             ended = "failed"
             self._response["error"] = {"code": "server_error", "message": str(chunk["error"].get("message"))}
@@ -209,11 +196,12 @@ class ResponseForm:
             if state.name == "NONE":
                 continue
             if self._items.needs_transition(state, call):
-                yield from self._dumped(self._items.close_current() + self._items.open(state, call))
-            yield from self._dumped(self._items.emit_delta(delta, None))
+                yield from _dumped(self._items.close_current() + self._items.open(state, call))
+            yield from _dumped(self._items.emit_delta(delta, None))
 
-    def _dumped(self, events: list[Any]) -> list[dict[str, Any]]:
-        return [event.model_dump(mode="json", exclude_none=True) for event in events]
+
+def _dumped(models: list[Any]) -> list[dict[str, Any]]:
+    return [model.model_dump(mode="json", exclude_none=True) for model in models]
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _NAMED = ("properties", "$defs", "definitions")
 _DATA = ("enum", "const", "default", "examples", "required", "title", "description")
 _LENGTHS = ("minLength", "maxLength")
 _COUNTS = ("minItems", "maxItems", "minProperties", "maxProperties", "multipleOf")
-_FORMATS = (*("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"),)
+_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
 """The values of `format` that llguidance enforces. Others are annotations."""
 _NOT_ENFORCED = (
     *("not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems", "propertyNames"),
@@ -56,10 +56,10 @@ def check_schema_size(characters: int, place: str) -> None:
 
 
 def grammar_schema(schema: dict[str, Any], place: str, *, strict: bool = False) -> dict[str, Any]:
-    """The part of a schema that is enforced: an unknown `format` is left out.
+    """The part of a schema that a grammar enforces, which is without unknown values of `format`.
 
-    Other keywords that no grammar enforces are left out unless the schema is strict. Raises `RefusedRequest` with the
-    property's name for them if it is, and for a schema beyond the bounds.
+    Other keywords that no grammar enforces are left out too, unless the schema is strict. Raises `RefusedRequest` with
+    the property's name for a strict schema that has one, and for a schema beyond the bounds.
     """
     check_schema_size(len(json.dumps(schema)), place)
     if depth(schema) > MAX_SCHEMA_DEPTH:
@@ -94,7 +94,8 @@ def _enforced(schema: Any, place: str, strict: bool) -> Any:
             # The backend has alternatives that exclude each other only if it can prove that they do.
             kept = "anyOf" if key == "oneOf" and not strict and "anyOf" not in schema else key
             enforced[kept] = _enforced(value, here, strict)
-    return enforced
+    # vLLM closes such objects before it compiles: a small model would add properties without end.
+    return {"additionalProperties": False, **enforced} if isinstance(enforced.get("properties"), dict) else enforced
 
 
 def _is_small(pattern: Any) -> bool:
@@ -142,10 +143,7 @@ def _failing_place(schema: Mapping[str, Any], shared: Mapping[str, Any], place: 
         named = value.items() if key in _NAMED and isinstance(value, dict) else [("", value)]
         parts = enumerate(value) if isinstance(value, list) else named
         for name, part in parts if key not in _DATA else ():
-            if (
-                isinstance(part, dict)
-                and time.monotonic() < deadline
-                and _compile_error(json.dumps({**part, **shared}))
-            ):
+            late = not isinstance(part, dict) or time.monotonic() > deadline
+            if not late and _compile_error(json.dumps({**part, **shared})):
                 return _failing_place(part, shared, f"{place}.{key}.{name}".rstrip(".")[:500], deadline)
     return place

@@ -123,6 +123,7 @@ def test_what_no_grammar_can_say_is_left_out_unless_the_schema_is_strict(keyword
         ({"properties": {"a": {}, "b": {"items": {"type": "text"}}}}, r"\.properties\.b\.items"),
         ({"$defs": {"A": {"enum": []}}, "properties": {"a": {"$ref": "#/$defs/A"}}, "required": ["a"]}, r"\.\$defs\.A"),
         ({"$ref": "#"}, ""),
+        ({"type": "object", "properties": {"a": {}}, "required": ["b"]}, ""),  # vLLM adds `additionalProperties: false`
         ({"$ref": "https://example.com/schema"}, ""),
         ({"properties": {f"a{index}": {"type": "integer", "minimum": -(7**index)} for index in range(17)}}, None),
         ({"properties": {f"{i}": {"maxItems": 900, "minItems": i, "type": "array"} for i in range(400)}}, ""),
@@ -144,7 +145,7 @@ def test_a_refusal_names_the_property_and_comes_soon(schema: dict[str, Any], pla
 
 def test_properties_may_be_called_as_keywords_are() -> None:
     names: dict[str, Any] = {"pattern": {"type": "string"}, "x-guidance": {}, "not": {"enum": [10**20]}, "format": {}}
-    schema = {"type": "object", "properties": names}
+    schema = {"type": "object", "properties": names, "additionalProperties": False}
     assert grammar_schema(schema, "x", strict=True) == schema
 
 
