@@ -22,7 +22,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seal_ray.serving.forms import standard_form, translated
+from seal_ray.serving.forms import standard_form, translating_send
 from seal_ray.serving.limits import NoPlace, RefusedRequest, RequestLimits, error_response, header, read_body
 from seal_ray.serving.queues import MAX_WAITING, Places
 from seal_ray.serving.request_models import parse_request
@@ -181,7 +181,7 @@ class Intake:
             path = scope["path"].removesuffix(RESPONSES) + CHAT if endpoint == RESPONSES else scope["path"]
             async with self._places.one():
                 passed = with_body(request, {**scope, "path": path, "headers": headers}, receive)
-                await self._app(*passed, translated(send, form) if form else send)
+                await self._app(*passed, translating_send(send, form) if form else send)
 
     def _clean(self, body: bytes, endpoint: str) -> tuple[bytes, list[tuple[str, Any]], Any]:
         """The checked request, its schemas with their places, and the form of its answer if that is another one."""

@@ -18,7 +18,7 @@ _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "requir
 _DATA, _DONE = b"data: ", b"[DONE]"
 
 
-def translated(send: Send, form: Any) -> Send:
+def translating_send(send: Send, form: Any) -> Send:
     """Sends the answer of a chat in another form; an error instead of an answer stays as it is.
 
     `form.whole` translates an answer, and `form.events` a chunk of a stream, or None at its end.

@@ -277,12 +277,12 @@ def test_the_page_has_a_row_for_each_parameter() -> None:
     fields = {**ChatFields.__annotations__, **CompletionFields.__annotations__, **dict.fromkeys((*OLD_FIELDS, *FIXED))}
     chat = rows("## Parameters of chats and completions")
     assert {name for name, kind in chat.items() if kind == "ignored"} == IGNORED
-    assert {name for name, kind in chat.items() if kind == "served"} == set(fields)
+    assert {name for name, kind in chat.items() if kind == "enforced"} == set(fields)
     for module in (chat_create_params, completion_create_params):
         assert set(module.CompletionCreateParamsBase.__annotations__) <= set(chat)
     response = rows("## Responses")
     assert {name for name, kind in response.items() if kind == "ignored"} == RESPONSE_IGNORED
-    assert {name for name, kind in response.items() if kind == "served"} < set(ResponseFields.model_fields)
+    assert {name for name, kind in response.items() if kind == "enforced"} < set(ResponseFields.model_fields)
     assert set(response_create_params.ResponseCreateParamsBase.__annotations__) <= set(response)
     for name in (name for name, kind in chat.items() if kind == "refused"):
         with pytest.raises(RefusedRequest, match=name):
