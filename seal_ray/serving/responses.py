@@ -25,11 +25,12 @@ _STORED = {
 }
 """Fields that need what is not there, and what to do."""
 _FROM_CHAT = {
+    ".function.parameters": ".parameters",
     **dict.fromkeys(("response_format.json_schema", "response_format"), "text.format"),
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
 }
-"""Field of the chat → field of the Responses request that it comes from."""
+"""Part of the name of a chat's field → what the field is called in the Responses request; the first counts."""
 _ANSWER = ("reasoning_content", "content", "tool_calls")
 """The parts of an answer in a chat, in their order."""
 _SAME = ("model", "stream", "temperature", "top_p", "parallel_tool_calls")
@@ -78,8 +79,8 @@ def chat_request(document: Any) -> tuple[dict[str, Any], "ResponseForm"]:
 def response_error(error: RefusedRequest) -> RefusedRequest:
     """The error of a chat, with the name that the field has in the Responses request."""
     for name, own in _FROM_CHAT.items():
-        if error.param and error.param.startswith(name):
-            message, param = (text.replace(name, own, 1) for text in (str(error), error.param))
+        if name in (error.param or ""):
+            message, param = (text.replace(name, own, 1) for text in (str(error), str(error.param)))
             return RefusedRequest(message, status=error.status, param=param, code=error.code)
     return error
 

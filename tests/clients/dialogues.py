@@ -61,7 +61,7 @@ def called(name: str, arguments: Any) -> str:
     return TOOLS[name](**given)
 
 
-def with_openai(*, stream: bool) -> list[Any]:
+def play_openai(*, stream: bool) -> list[Any]:
     """OpenAI's own client, with chats."""
     from openai import OpenAI
 
@@ -106,7 +106,7 @@ def with_openai(*, stream: bool) -> list[Any]:
     return [*messages, parsed]
 
 
-def with_responses(*, stream: bool) -> list[Any]:
+def play_responses(*, stream: bool) -> list[Any]:
     """OpenAI's own client, with Responses."""
     from openai import OpenAI
 
@@ -139,7 +139,7 @@ def with_responses(*, stream: bool) -> list[Any]:
     return [*items, parsed]
 
 
-def with_litellm(*, stream: bool) -> list[Any]:
+def play_litellm(*, stream: bool) -> list[Any]:
     import litellm
 
     common: dict[str, Any] = {"model": f"openai/{MODEL}", "api_base": URL, "api_key": KEY, **SETTINGS}
@@ -161,7 +161,7 @@ def with_litellm(*, stream: bool) -> list[Any]:
     return [*messages, Summary.model_validate_json(text)]
 
 
-def with_langchain(*, stream: bool) -> list[Any]:
+def play_langchain(*, stream: bool) -> list[Any]:
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI
 
@@ -187,7 +187,7 @@ def with_langchain(*, stream: bool) -> list[Any]:
     return [*((message.text, getattr(message, "tool_calls", None)) for message in messages), parsed]
 
 
-def with_instructor(*, stream: bool) -> list[Any]:
+def play_instructor(*, stream: bool) -> list[Any]:
     import instructor
     from openai import OpenAI
 
@@ -207,7 +207,7 @@ def with_instructor(*, stream: bool) -> list[Any]:
     return found
 
 
-def with_pydantic_ai(*, stream: bool) -> list[Any]:
+def play_pydantic_ai(*, stream: bool) -> list[Any]:
     from pydantic_ai import Agent
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -227,12 +227,14 @@ def with_pydantic_ai(*, stream: bool) -> list[Any]:
             history = run.all_messages()
         summary = Agent(model, output_type=Summary, model_settings=SETTINGS, retries=0)
         parsed = (await summary.run("Sum it up.", **more)).output
-        return [*((part.part_kind, getattr(part, "content", None)) for each in history for part in each.parts), parsed]
+        shown = ("part_kind", "content", "tool_name", "args")
+        parts = [[getattr(part, key, None) for key in shown] for message in history for part in message.parts]
+        return [*parts, parsed]
 
     return [asyncio.run(play(kind)) for kind in (OpenAIChatModel, OpenAIResponsesModel)]
 
 
-def with_agents(*, stream: bool) -> list[Any]:
+def play_agents(*, stream: bool) -> list[Any]:
     """OpenAI's Agents SDK in its default mode, which is Responses."""
     from agents import Agent, ModelSettings, Runner, function_tool, set_default_openai_client, set_tracing_disabled
     from openai import AsyncOpenAI
@@ -265,12 +267,12 @@ def with_agents(*, stream: bool) -> list[Any]:
 
 
 CLIENTS = {
-    "openai": (with_openai, with_responses),
-    "litellm": (with_litellm,),
-    "langchain_openai": (with_langchain,),
-    "instructor": (with_instructor,),
-    "pydantic_ai": (with_pydantic_ai,),
-    "agents": (with_agents,),
+    "openai": (play_openai, play_responses),
+    "litellm": (play_litellm,),
+    "langchain_openai": (play_langchain,),
+    "instructor": (play_instructor,),
+    "pydantic_ai": (play_pydantic_ai,),
+    "agents": (play_agents,),
 }
 _RANDOM = ("id", "call_id", "tool_call_id", "provider_specific_fields")
 

@@ -249,6 +249,10 @@ def test_a_cut_response_is_incomplete_and_one_with_a_fault_failed() -> None:
         *(({"tools": [{"type": kind}]}, "tools[0].type") for kind in ("web_search", "mcp", "custom", 7)),
         *(({"tools": 7}, "tools"), ({"tools": [7]}, "tools[0]"), ({"text": 7}, "text"), ({"input": 7}, "input")),
         ({"tool_choice": {"type": "file_search"}}, "tool_choice.type"),
+        (
+            {"tools": [{**FLAT, "parameters": {"uniqueItems": True}}], "tool_choice": "required"},
+            "tools[0].parameters.uniqueItems",
+        ),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
         ({"input": [{"type": "function_call_output", "output": 7}]}, "input[0].output"),
