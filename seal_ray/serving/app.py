@@ -24,14 +24,10 @@ MAX_CONTEXT = 32_768
 
 KEY_VARIABLE = "SEAL_RAY_API_KEY"
 
-_PARSERS = {"qwen": "hermes", "llama3_json": "llama3_json", "toolace": "pythonic"}
-"""Dialect → vLLM's parser of its calls."""
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
-    # No grammars of the dialects' markup, which has control tokens. A required call is JSON.
-    "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
 }
 _CPU_ENVIRONMENT = {
     # OpenMP threads spin while they wait, and the processes of a replica then starve each other.
@@ -270,8 +266,6 @@ def _engine(served: Served, gpus: int) -> dict[str, Any]:
         "max_model_len": served.context,
         "max_num_seqs": settings.concurrent,
         "enable_prefix_caching": True,
-        "enable_auto_tool_choice": True,
-        "tool_call_parser": _PARSERS[folder.dialect.name],
         "override_generation_config": {**_PLAIN_SAMPLING, "max_new_tokens": settings.response},
         # Its grammars keep control tokens out of strings and raise an error when too large; the default's do neither.
         # A small model would produce endless white space, and endless properties that a schema does not name.
