@@ -54,7 +54,8 @@ async def answered(form: AnswerForm, chunks: Iterable[str], finish: str, *, stre
     kept: list[AnswerReader] = []
     writer = AnswerWriter(form, kept.append, show_tokens=False)
     parts = [part async for part in writer.answers(streamed() if stream else whole())]
-    assert len(kept) == 1 and all(parts), "Ray fails for an empty list"
+    assert len(kept) == 1
+    assert all(parts), "Ray fails for an empty list"
     if not stream:
         (choice,) = parts[0].choices
         calls = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls]
