@@ -53,10 +53,12 @@ def scripted_model(folder: Path, texts: Sequence[str]) -> Path:
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.zero_()
         embeddings = torch.nn.functional.normalize(torch.randn(len(words), _WIDTH), dim=1)
+        last = [token for token, successor in following.items() if successor == 1]
+        embeddings[last] = embeddings[1].clone()
         model.model.embed_tokens.weight.copy_(embeddings)
         model.lm_head.weight.zero_()
         for token, successor in following.items():
-            model.lm_head.weight[successor] += embeddings[token]
+            model.lm_head.weight[successor] = embeddings[token]
     model.save_pretrained(folder)
     return folder
 
