@@ -105,9 +105,13 @@ def test_what_is_missing_is_named(name: str, whole: Path, tmp_path: Path) -> Non
     assert "\n" not in str(raised.value)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no folder"):
+def test_a_folder_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="is no folder") as outside:
         open_model(str(tmp_path / "nowhere"))
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(UserError, match="the files that git ignores, such as runs/ and build/"):
+        open_model(str(tmp_path / "nowhere"))
+    assert "job" not in str(outside.value)
 
 
 def test_no_chat_template_and_no_readable_tokenizer(whole: Path, tmp_path: Path) -> None:
