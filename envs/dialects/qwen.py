@@ -105,7 +105,7 @@ class _QwenStream(CompletionStream):
     def __init__(self, dialect: Qwen) -> None:
         self._dialect = dialect
         self._begin = 0
-        """Where the search for blocks goes on; no block is open there."""
+        """The place from which blocks are searched; no block is open there."""
         self._block: LiteralPrefix | None = None
         self._call: int | None = None
         """The start of the first call."""

@@ -161,7 +161,7 @@ class AnswerWriter:
     _readers: dict[int, AnswerReader] = field(default_factory=dict)
 
     async def answers(self, stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-        """The answers in place of the completions: chunks as texts or lists of texts, or one whole answer."""
+        """The answers to the completions: chunks as texts or lists of texts, or one whole answer."""
         async with aclosing(stream):  # a client that disconnects ends its request in the engine
             async for part in stream:
                 if isinstance(part, list):

@@ -70,7 +70,7 @@ PROSE = (
 )
 
 EARLIEST: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (
-    # dialect, (new text, what is sent then) in turn
+    # dialect, (new text, the part that is sent then) in turn
     ("qwen", [("Hel", "Hel"), ("lo <", "lo "), ("b> <tool", "<b> "), ("box>", "<toolbox>"), ("\n<tool_call>", "\n")]),
     ("qwen", [("<tool_call> x", "<tool_call> x"), ("<tool_call>\n", ""), ("[", "<tool_call>\n["), ("1", "1")]),
     ("qwen", [('<tool_call>\n{"a": tr', ""), ("ee", '<tool_call>\n{"a": tree'), ("}\n</tool", "}\n</tool")]),

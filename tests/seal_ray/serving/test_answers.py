@@ -1,4 +1,4 @@
-"""The calls and the content of served answers: of any text those that training reads, whole and streamed."""
+"""Served answers have the calls and the content that training reads from the same text, whole and streamed."""
 
 import json
 import random
@@ -39,10 +39,10 @@ async def answered(form: AnswerForm, chunks: Iterable[str], finish: str, *, stre
     """The answer of the server to these chunks of a completion."""
 
     async def streamed() -> AsyncGenerator[list[str], None]:
-        first = {"delta": {"role": "assistant", "content": ""}}
-        middle = [{"delta": {"content": chunk}, "token_ids": [1]} for chunk in chunks]
-        last = {"delta": {"content": ""}, "finish_reason": finish, "stop_reason": None}
-        for choice in (first, *middle, last):
+        choices: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": ""}}]
+        choices += [{"delta": {"content": chunk}, "token_ids": [1]} for chunk in chunks]
+        choices.append({"delta": {"content": ""}, "finish_reason": finish, "stop_reason": None})
+        for choice in choices:
             yield [f"data: {json.dumps({'id': 'x', 'choices': [{'index': 0, **choice}]})}\n\n"]
         yield ["data: [DONE]\n\n"]
 
