@@ -90,8 +90,7 @@ class ChatFormat:
         # All dialogues of a group have the same opening.
         self._opening_tokens = lru_cache(maxsize=64)(self.tokens)
         self._renders = lru_cache(maxsize=64)(self._try_roles)
-        answered = self._render(_EXCHANGE, tools=self._tools(True))
-        ending = self.tokens(answered.partition(_ANSWER)[2])
+        ending = self.tokens(self._render(_EXCHANGE, tools=self._tools(True)).partition(_ANSWER)[2])
         if not ending or ending[0] not in tokenizer.all_special_ids:
             raise UserError(f"model: the chat template of {name} does not end an answer with a special token.")
         self._end = ending[0]

@@ -152,8 +152,8 @@ class ServedFormat(ChatFormat):
         try:
             prompt.add(self.continuation(new, tools=bool(tools)) if prompt.token_ids else self.opening(new, tools))
         except UserError as error:
-            places = [f"messages[{index}]" for index in (min(heard), max(heard))] if heard else ["messages"]
-            place = " to ".join(dict.fromkeys(places))
+            ends = (min(heard), max(heard)) if heard else ()
+            place = " to ".join(dict.fromkeys(f"messages[{index}]" for index in ends)) or "messages"
             raise UserError(f"{place}: {str(error).removeprefix('model: ')}") from None
 
     def _heard(self, message: Mapping[str, Any], index: int) -> Message:
@@ -211,16 +211,12 @@ class ServedFormat(ChatFormat):
 
 def _in_order_of_calls(messages: Sequence[Mapping[str, Any]]) -> list[int]:
     """The places of messages, with the results of several calls in the order of the calls, as in training."""
-    begin, calls = 0, dict[Any, int]()
-    keys: list[tuple[int, int]] = []
+    begin, calls, keys = 0, dict[Any, int](), list[tuple[int, int]]()
     for index, message in enumerate(messages):
-        if message.get("role") == "tool":
-            keys.append((begin, calls.get(message.get("tool_call_id"), len(calls))))
-            continue
-        begin, calls = index, {}
-        for call in message.get("tool_calls") or ():
-            calls.setdefault(call.get("id"), len(calls))
-        keys.append((begin, -1))
+        is_result = message.get("role") == "tool"
+        if not is_result:
+            begin, calls = index, {call.get("id"): place for place, call in enumerate(message.get("tool_calls") or ())}
+        keys.append((begin, calls.get(message.get("tool_call_id"), len(calls)) if is_result else -1))
     return sorted(range(len(messages)), key=keys.__getitem__)
 
 

@@ -101,7 +101,8 @@ def test_an_answer_to_an_odd_order_keeps_its_tokens() -> None:
 def test_results_are_in_the_order_of_their_calls() -> None:
     calls = [{"id": name, "function": {"name": "ls", "arguments": "{}"}} for name in "abc"]
     results = {name: {"role": "tool", "content": f"of {name}", "tool_call_id": name} for name in "abcd"}
-    form, begin = format_of("qwen"), [HELLO, {"role": "assistant", "tool_calls": calls}]
+    begin: list[dict[str, Any]] = [HELLO, {"role": "assistant", "tool_calls": calls}]
+    form = format_of("qwen")
     wanted = form.prompt([*begin, *results.values(), HELLO], [TOOL])
     assert form.prompt([*begin, *(results[name] for name in "dbca"), HELLO], [TOOL]) == wanted
 
