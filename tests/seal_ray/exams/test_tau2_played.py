@@ -16,7 +16,6 @@ from tests.command_line import RunMain
 from tests.policies.chat_models import random_chat_model
 from tests.processes import seal_ray
 from tests.seal_ray.exams.tau2_script import Script, actions, changes, interpreter, needs_inspect, serving, tasks
-from tests.startup.preloaded import ADDRESS
 
 LIMIT = 4
 
@@ -136,7 +135,7 @@ def test_a_random_model_of_llama_s_shape_is_examined(tmp_path: Path) -> None:
     bounds = ("--limit", "1", "--turns", "2", "--response", "16", "--context", "49152")
     command = ("exam", model, "--suite", "tau2-airline", "--user-model", model, "--out", str(tmp_path / "out"))
     # Not as forks of preloaded processes: their end kills the test process here.
-    seal_ray(*command, *bounds, **{ADDRESS: ""})
+    seal_ray(*command, *bounds, SEAL_RAY_TESTS_PRELOADED="")
     (row,) = map(json.loads, (tmp_path / "out/model/tau2-airline/answers.jsonl").read_text().splitlines())
     assert row["end"] == "turns"
     assert sum(said.startswith("model: ") for said in row["said"]) == 2
