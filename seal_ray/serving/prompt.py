@@ -20,7 +20,8 @@ from envs.errors import UserError
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.text import valid_text
 from policies.prompting import ChatFormat
-from seal_ray.serving.messages import call_of, content_of
+from seal_ray.serving.answers import Thoughts
+from seal_ray.serving.messages import call_of, content_of, thoughts_of
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 """Role of a message → its name in the chat templates."""
@@ -132,6 +133,14 @@ class ServedFormat(ChatFormat):
         """Tokens in the vocabulary."""
         return len(self._tokenizer)
 
+    @cached_property
+    def thoughts(self) -> Thoughts:
+        """How the template separates thoughts, if the dialect reads any."""
+        if self.dialect.name != "qwen" or "</think>" not in str(self._tokenizer.chat_template):
+            return Thoughts.NONE
+        prompt = self._render([{"role": "user", "content": "Hello."}], add_generation_prompt=True)
+        return Thoughts.OPEN if prompt.rstrip().endswith("<think>") else Thoughts.TAGGED
+
     @property
     def unspoken(self) -> frozenset[int]:
         """The control tokens that do not end an answer."""
@@ -178,14 +187,17 @@ class ServedFormat(ChatFormat):
         except UserError:  # a call without valid arguments, which its client could not send back either
             return
         ended = token_ids and token_ids[-1] in self.stop_token_ids
-        self._answers.keep(prompt, text, [*token_ids, *(() if ended else self.completion(""))])
+        # Most clients leave the thoughts out when they send an answer back.
+        for written in {text, self.as_written({**message, "reasoning_content": ""}, 0)}:
+            self._answers.keep(prompt, written, [*token_ids, *(() if ended else self.completion(""))])
 
     def as_written(self, message: Mapping[str, Any], index: int, shown: Callable[[str], str] = str) -> str:
         """An earlier answer as the model wrote it, from its parts, each changed by `shown`.
 
         In an answer of unknown origin text, names and arguments are disarmed, but not the markup around them.
         """
-        content = shown(content_of(message, f"messages[{index}]"))
+        content = Thoughts.written(shown(thoughts_of(message, f"messages[{index}]")))
+        content += shown(content_of(message, f"messages[{index}]"))
         calls = self._calls(list(message.get("tool_calls") or ()), f"messages[{index}].tool_calls", shown)
         joint = "\n" if content and calls and not content.endswith("\n") else ""
         return content + joint + calls

@@ -14,12 +14,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from envs.dialogue import Protocol, UnicodeText
+from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.folders import make_folder
 from envs.received import read_json_object, read_text
 from envs.roles import SOLVER
 from envs.sources import get_source
+from envs.text_space import UnicodeText
 from policies.engine.choice import choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from ray.serve.llm.openai_api_models import ChatCompletionRequest
 
+from envs.dialects import DIALECTS
+from policies import tiny
 from seal_ray.serving.limits import RefusedRequest
 from seal_ray.serving.messages import check_message, content_of, thoughts_of
+from seal_ray.serving.prompt import ServedFormat
 
 REDACTED = {"type": "redacted_thinking", "data": "x"}
 THOUGHTS = {"type": "thinking", "thinking": "Why?", "signature": "x"}
@@ -40,6 +43,10 @@ def test_all_that_an_answer_says_is_in_the_checked_message(given: dict[str, Any]
     assert isinstance(passed, dict)
     for read, key in ((content_of, "content"), (thoughts_of, "reasoning_content")):
         assert read(passed, "") == message.get(key, "")
+    form = ServedFormat.load(tiny.FOLDER, DIALECTS["qwen"])
+    written = form.as_written(passed, 0)
+    assert written.startswith("<think>\nWhy?\n</think>\n\n" if "reasoning_content" in message else message["content"])
+    assert written == form.as_written(message, 0)
 
 
 @pytest.mark.parametrize(

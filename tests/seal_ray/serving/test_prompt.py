@@ -18,9 +18,10 @@ from envs.toolworld import generate
 from policies import tiny
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
+from seal_ray.serving.answers import AnswerForm, AnswerWriter
 from seal_ray.serving.prompt import AnswerMemory, Prefix, ServedFormat, TooLong, is_small
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
-from seal_ray.serving.server import Server, remember_answers
+from seal_ray.serving.server import Server
 from tests.policies.chat_models import FAMILIES, chat_tokenizer, family_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -322,6 +323,6 @@ async def test_an_answer_that_a_text_cut_is_not_remembered(stop: str, kept: list
 
     found: list[str] = []
 
-    heard = remember_answers(said(), lambda answer: found.append(answer.content), show_tokens=False)
-    assert "token_ids" not in str([part async for part in heard])
+    writer = AnswerWriter(AnswerForm(DIALECTS["qwen"]), lambda answer: found.append(answer.content), show_tokens=False)
+    assert "token_ids" not in str([part async for part in writer.answers(said())])
     assert found == kept
