@@ -43,8 +43,8 @@ class ModelFolder:
 
     def fingerprint(self) -> dict[str, list[int]]:
         """File → size and time of change in nanoseconds, to identify the model in a later run."""
-        files = sorted(path for path in self.path.iterdir() if path.is_file())
-        return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
+        files = sorted(path for path in {*self.path.iterdir(), *template_files(self.path)} if path.is_file())
+        return {str(path.relative_to(self.path)): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
 
     def kv_bytes_per_token(self, bytes_per_value: int) -> int:
         """Bytes of one token in the cache of keys and values."""
@@ -100,11 +100,17 @@ def has_tokenizer(path: Path) -> bool:
     return any((path / file).is_file() for file in _TOKENIZERS)
 
 
+def template_files(path: Path) -> list[Path]:
+    """The folder's own files of chat templates: the default one and named ones, as Transformers reads them."""
+    files = [path / "chat_template.jinja", *sorted((path / "additional_chat_templates").glob("*.jinja"))]
+    return [file for file in files if file.is_file()]
+
+
 def template_of(path: Path) -> str:
-    """The folder's chat template, from its own file or the tokenizer's config; empty if it has none."""
-    own, config = path / "chat_template.jinja", path / "tokenizer_config.json"
-    if own.is_file():
-        return read_text(followed(own), "model")
+    """The folder's chat templates, from their own files or the tokenizer's config; empty if it has none."""
+    if files := template_files(path):
+        return "\n".join(read_text(followed(file), "model") for file in files)
+    config = path / "tokenizer_config.json"
     return str(read_json(config).get("chat_template", "")) if config.is_file() else ""
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from policies.models.folder import template_files
 
 if TYPE_CHECKING:
     import torch
@@ -20,13 +22,20 @@ def write_model(
     base: Path, config: Mapping[str, Any], weights: Mapping[str, torch.Tensor], out: Path, *, dtype: str
 ) -> None:
     """Writes the base's config, tokenizer and template to `out`, and these weights of type `dtype`."""
-    out.mkdir(parents=True, exist_ok=True)
-    for path in base.iterdir():
-        if path.is_file() and path.suffix in _KEPT and "safetensors" not in path.name:
-            shutil.copyfile(path, out / path.name)
+    files = [path for path in base.iterdir() if path.is_file() and path.suffix in _KEPT]
+    kept = [path for path in files if "safetensors" not in path.name]
+    copy_files(base, kept, out)
     written = {key: value for key, value in config.items() if key != "torch_dtype"} | {"dtype": dtype}
     (out / "config.json").write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
     _write_weights(weights, out)
+
+
+def copy_files(base: Path, files: Iterable[Path], out: Path) -> None:
+    """Copies files of `base`, and those of its chat templates, to the same places in `out`."""
+    for path in {*files, *template_files(base)}:
+        copy = out / path.relative_to(base)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def unshared(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -30,6 +30,9 @@ METRICS = (
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = random_chat_model(tmp_path_factory.mktemp("models") / "random-qwen", "qwen", context=512)
     GenerationConfig(eos_token_id=2, temperature=0.7, do_sample=True).save_pretrained(folder)
+    named = folder / "additional_chat_templates" / "tool_use.jinja"
+    named.parent.mkdir()
+    named.write_text("{{ tools }}<|im_end|>", "utf-8")
     return folder
 
 
