@@ -43,8 +43,6 @@ def export_adapter(base: ModelFolder, state: Mapping[str, torch.Tensor], out: Pa
 
 
 _CARD = "README.md"
-_LEFT_OUT = {"recipe.json", _CARD}
-"""Files that describe the training of the base model."""
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _ONLY_MODELS = {"config.json", "generation_config.json"}
 _SHOWN = {
@@ -95,7 +93,7 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         model = checkpoint / checkpoints.MODEL
-        left_out = _LEFT_OUT | (_ONLY_MODELS if as_adapter else set())
+        left_out = _ONLY_MODELS if as_adapter else set()
         files = [file for file in model.iterdir() if file.is_file() and file.name not in left_out]
         copy_files(model, [file for file in files if not (as_adapter and file.name.endswith(_WEIGHTS))], part)
         if as_adapter:

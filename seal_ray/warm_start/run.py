@@ -287,7 +287,6 @@ class _Run:
         export_model(self._model, weights, part, dtype="bfloat16", **settings)
         if solver.lora_rank:
             export_adapter(self._model, weights, part / ADAPTER, **settings)
-        (part / "recipe.json").unlink(missing_ok=True)  # that of a small model, which does not hold any more
         (part / "README.md").write_text(card(self._plan, self._model, tokens), encoding="utf-8")
         out.mkdir(parents=True, exist_ok=True)
         # config.json marks the model as complete.
