@@ -43,9 +43,10 @@ class Thoughts(StrEnum):
             thoughts = thoughts[: len(thoughts) - partial_length(thoughts, _THOUGHTS_END)]
         return thoughts.strip("\n"), content.lstrip("\n")
 
-    @staticmethod
-    def written(thoughts: str) -> str:
+    def written(self, thoughts: str) -> str:
         """Thoughts as chat templates write them in front of an answer."""
+        if self is Thoughts.OPEN:
+            return f"{thoughts}\n{_THOUGHTS_END}\n\n"
         return f"{_THOUGHTS_BEGIN}\n{thoughts}\n{_THOUGHTS_END}\n\n" if thoughts else ""
 
 

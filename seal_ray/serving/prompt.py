@@ -196,7 +196,7 @@ class ServedFormat(ChatFormat):
 
         In an answer of unknown origin text, names and arguments are disarmed, but not the markup around them.
         """
-        content = Thoughts.written(shown(thoughts_of(message, f"messages[{index}]")))
+        content = self.thoughts.written(shown(thoughts_of(message, f"messages[{index}]")))
         content += shown(content_of(message, f"messages[{index}]"))
         calls = self._calls(list(message.get("tool_calls") or ()), f"messages[{index}].tool_calls", shown)
         joint = "\n" if content and calls and not content.endswith("\n") else ""

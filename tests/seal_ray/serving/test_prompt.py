@@ -1,6 +1,7 @@
 """The prompts of served chats: token by token those that a solver would have been given."""
 
 import asyncio
+import copy
 import json
 import re
 import time
@@ -18,7 +19,7 @@ from envs.toolworld import generate
 from policies import tiny
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
-from seal_ray.serving.answers import AnswerForm, AnswerWriter
+from seal_ray.serving.answers import AnswerForm, AnswerReader, AnswerWriter, Thoughts
 from seal_ray.serving.prompt import AnswerMemory, Prefix, ServedFormat, TooLong, is_small
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
 from seal_ray.serving.server import Server
@@ -130,6 +131,34 @@ def test_tokens_of_more_calls_than_the_message_has_are_not_remembered() -> None:
         form.keep(before, message, sampled)
         found = form.prompt(messages, [TOOL])[len(before) :][: len(sampled)]
         assert (found == tuple(sampled)) is remembered, text
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "written"),
+    [
+        (Thoughts.TAGGED, "<think>Why?</think>So.", "<think>\nWhy?\n</think>\n\nSo."),
+        (Thoughts.OPEN, "Why?</think>So.", "Why?\n</think>\n\nSo."),
+    ],
+)
+def test_thoughts_come_back_as_they_were_sampled_or_as_templates_write_them(
+    kind: Thoughts, said: str, written: str
+) -> None:
+    tokenizer = copy.deepcopy(chat_tokenizer("qwen"))
+    if kind is Thoughts.OPEN:
+        before, begin, after = tokenizer.chat_template.rpartition("<|im_start|>assistant\\n")
+        tokenizer.chat_template = f"{before}{begin}<think>\\n{after}"
+    form = ServedFormat(tokenizer, DIALECTS["qwen"], name="thinking")
+    assert form.thoughts is kind
+    reader = AnswerReader(AnswerForm(form.dialect, kind))
+    reader.add(said)
+    reader.end(is_cut=False)
+    first, message, sampled = form.prompt([HELLO], []), reader.message(), form.tokens(said)
+    assert (message["reasoning_content"], message["content"]) == ("Why?", "So.")
+    unknown = form.prompt([HELLO, message, HELLO], [])
+    assert form.text(unknown[len(first) :]).startswith(f"{written}<|im_end|>")
+    form.keep(first, message, sampled)
+    for sent in (message, {**message, "reasoning_content": None}):
+        assert form.prompt([HELLO, sent, HELLO], [])[: len(first) + len(sampled)] == (*first, *sampled)
 
 
 def test_only_the_newest_answers_are_remembered() -> None:
