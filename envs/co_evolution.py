@@ -15,7 +15,7 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from envs.diagnosis import Diagnosis
 from envs.dialects import DIALECTS, Dialect
-from envs.dialogue import Dialogue, Protocol, UnicodeText
+from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError, unknown_value
 from envs.interface.guard import LeakGuard
 from envs.interface.json_form import interface_from_json
@@ -23,6 +23,7 @@ from envs.interface.value import Interface
 from envs.profile import FailureProfile
 from envs.roles import CURATOR, SOLVER
 from envs.task import Task
+from envs.text_space import UnicodeText
 
 Observation = dict[str, str]
 """`{"text": …}`: PettingZoo's compliance tests accept texts inside a `Dict` space only."""

@@ -1,6 +1,5 @@
 """`Dialogue`: one task as a Gymnasium environment. Text in, text out; it never sees tokens."""
 
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +17,7 @@ from envs.interface.show import render_tools, show_parse_error, show_result, sho
 from envs.interface.value import Interface
 from envs.task import Task, ToolCall, ToolDoc
 from envs.text import Marks, valid_text
+from envs.text_space import UnicodeText
 from envs.tool_documents import check_call
 from envs.trace import Availability, CallRecord, Step, Trace, text_digest
 from envs.verifier import State, Verifier, differing, freeze, prepare
@@ -73,31 +73,6 @@ class Message:
 @cache
 def _marks_of(dialect: Dialect) -> Marks:
     return Marks(dialect.markup, own_words=dialect.own_words)
-
-
-_MAX_LENGTH = 10_000_000
-"""Characters; far above the longest dialogue, and a bound all the same."""
-
-
-class UnicodeText(spaces.Text):
-    """The space of texts that agents exchange: every string, as models write it and tools return it.
-
-    It samples short printable ASCII ones.
-    """
-
-    def __init__(self, seed: int | None = None) -> None:
-        super().__init__(
-            max_length=200, min_length=0, charset=string.ascii_letters + string.digits + " {}[]():,", seed=seed
-        )
-
-    def contains(self, x: Any) -> bool:
-        return isinstance(x, str) and len(x) <= _MAX_LENGTH
-
-    def __repr__(self) -> str:
-        return "UnicodeText()"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnicodeText)
 
 
 class Dialogue(gymnasium.Env[str, str]):

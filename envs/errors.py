@@ -8,6 +8,7 @@
 """
 
 import difflib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -33,6 +34,12 @@ def faults_of(task: str, what: str, through: type[Exception] = EnvironmentFault)
         raise
     except Exception as error:
         raise EnvironmentFault(f"{task}: its {what} failed: {error!r:.200}") from error
+
+
+def note_on_jobs() -> str:
+    """A sentence for errors about missing files: what a Ray job's working directory lacks; empty outside of jobs."""
+    is_job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+    return " A job's working directory lacks the files that git ignores, such as runs/ and build/." if is_job else ""
 
 
 def unknown_value(key: str, value: object, allowed: Iterable[str]) -> UserError:

@@ -1,6 +1,7 @@
 """`Registry`: objects by name: built in, from an installed package, or `package.module:Name`."""
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from envs.errors import UserError, unknown_value
+from envs.errors import UserError, note_on_jobs, unknown_value
 from envs.trusting import prepare_import
 
 T = TypeVar("T")
@@ -77,5 +78,7 @@ class Registry(Generic[T]):
             value: T = getattr(importlib.import_module(module), attribute)
         except Exception as error:  # noqa: BLE001 - a module of the user's can raise anything when it is imported
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise UserError(f"{self.key}: {path!r:.120} cannot be imported ({reason:.160}).") from None
+            places = f" It was looked for in {os.getcwd()}, PYTHONPATH and the installed packages.{note_on_jobs()}"
+            where = places if isinstance(error, ModuleNotFoundError) else ""
+            raise UserError(f"{self.key}: {path!r:.120} cannot be imported ({reason:.160}).{where}") from None
         return value

@@ -89,7 +89,9 @@ def conversation_prompt(form: ChatFormat, conversation: Conversation) -> tuple[i
     heard: list[Message] = []
 
     def read(messages: Sequence[Message]) -> tuple[int, ...]:
-        return form.continuation(messages) if tokens else form.opening(messages, conversation.tools)
+        if not tokens:
+            return form.opening(messages, conversation.tools)
+        return form.continuation(messages, tools=bool(conversation.tools))
 
     last = len(conversation.entries) - 1
     for place, entry in enumerate(conversation.entries):

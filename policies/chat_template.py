@@ -23,11 +23,13 @@ SECONDS = 1
 """Processor time of a rendering."""
 MEMORY = 256 << 20
 """Bytes that a process may take in addition to its initial size."""
+DATE = "2024-07-26"
+"""The date that `strftime_now` returns by default, on every day: the one in the text of Llama 3.1's template."""
 
 
-def render_chat(template: str, values: Mapping[str, Any]) -> str:
+def render_chat(template: str, values: Mapping[str, Any], date: str = DATE) -> str:
     """Renders a template with JSON values. Raises `ValueError` if it refuses them or takes too much."""
-    reply = _process(template).ask({"now": datetime.now().isoformat(), "values": dict(values)})
+    reply = _process(template).ask({"date": date, "values": dict(values)})
     if reply is None:
         raise ValueError(f"it takes more than {SECONDS} s or {MEMORY >> 20} MB")
     if "error" in reply:
@@ -44,8 +46,7 @@ def _process(template: str) -> BoundedProcess:
 def main() -> NoReturn:
     """Answers requests until the input ends."""
     replies = take_stdout()
-    now, environment = [datetime.now()], _environment()
-    environment.globals["strftime_now"] = lambda form: now[0].strftime(form)
+    environment = _environment()
     os.rmdir(os.getcwd())  # it needs no folder, and the process that made it may be killed
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
@@ -54,7 +55,7 @@ def main() -> NoReturn:
     template = cache(partial(environment.from_string, json.loads(sys.stdin.readline())["template"]))
 
     def answer(request: dict[str, Any]) -> dict[str, str]:
-        now[0] = datetime.fromisoformat(request["now"])
+        environment.globals["strftime_now"] = datetime.fromisoformat(request["date"]).strftime
         return {"text": template().render(request["values"])}
 
     serve(or_error(answer), replies, seconds=SECONDS)

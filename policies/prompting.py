@@ -2,13 +2,15 @@
 
 The opening of a dialogue is rendered whole. Later only the environment's messages are rendered and tokenised, and
 appended to the sampled tokens. Content that spells a control token, which would end its message and begin another one,
-loses that meaning.
+loses that meaning. A message that a template cannot render where it stands gets the nearest form that the template has.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,11 +19,14 @@ from envs.dialogue import Message
 from envs.errors import UserError
 from envs.task import JSON, ToolDoc
 from envs.text import Marks, map_texts
-from policies.chat_template import render_chat
+from policies.chat_template import DATE, render_chat
 from policies.models import read_json
 
-_QUESTION, _ANSWER = "stand-in question", "stand-in answer"
-"""An exchange that shows what a template writes behind an answer."""
+_ANSWER = "stand-in answer"
+_EXCHANGE = ({"role": "user", "content": "stand-in question"}, {"role": "assistant", "content": _ANSWER})
+"""An exchange that shows what a template writes around an answer."""
+_DATE = "seal_ray_date"
+"""The key of config.json with the date that the model's template is given."""
 
 _PLAIN = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Tokenizer classes that are complete in tokenizer.json."""
@@ -37,7 +42,8 @@ class ControlTokens:
     """
 
     def __init__(self, tokenizer: Any, dialect: Dialect) -> None:
-        known = "\n".join([str(tokenizer.chat_template), *dialect.markup])
+        given = tokenizer.chat_template
+        known = "\n".join(map(str, [*(given.values() if isinstance(given, dict) else [given]), *dialect.markup]))
         added = {
             place: token
             for place, token in tokenizer.added_tokens_decoder.items()
@@ -71,18 +77,20 @@ class ChatFormat:
     not end an answer with a special token.
     """
 
-    def __init__(self, tokenizer: Any, dialect: Dialect, *, name: str, stop_token_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: Any, dialect: Dialect, *, name: str, stop_token_ids: Sequence[int] = (), date: str = DATE
+    ) -> None:
         self._tokenizer = tokenizer
         self._name = name
+        self._date = date
         self.dialect = dialect
         if not tokenizer.chat_template:
             raise UserError(f"model: {name} has no chat template; a model that was trained to chat is needed.")
         self._control = ControlTokens(tokenizer, dialect)
         # All dialogues of a group have the same opening.
         self._opening_tokens = lru_cache(maxsize=64)(self.tokens)
-        self._exchange = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
-        _, _, after = self._render(self._exchange).partition(_ANSWER)
-        ending = self.tokens(after)
+        self._renders = lru_cache(maxsize=64)(self._try_roles)
+        ending = self.tokens(self._render(_EXCHANGE, tools=self._tools(True)).partition(_ANSWER)[2])
         if not ending or ending[0] not in tokenizer.all_special_ids:
             raise UserError(f"model: the chat template of {name} does not end an answer with a special token.")
         self._end = ending[0]
@@ -106,31 +114,52 @@ class ChatFormat:
         if (folder / _GENERATION).is_file():
             more = read_json(folder / _GENERATION).get("eos_token_id")
             stops += more if isinstance(more, list) else [] if more is None else [more]
-        return cls(tokenizer, dialect, name=str(folder), stop_token_ids=stops)
+        config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+        try:
+            date = datetime.fromisoformat(config.get(_DATE, DATE))
+        except (TypeError, ValueError):
+            raise UserError(f"model: {_DATE} of {folder} is no date such as {DATE}: {config[_DATE]!r:.40}.") from None
+        return cls(tokenizer, dialect, name=str(folder), stop_token_ids=stops, date=date.isoformat())
 
     def opening(self, messages: Sequence[Message], tools: Sequence[ToolDoc]) -> tuple[int, ...]:
-        """The prompt of the first completion: tools, the interface's additions, and the first user turn."""
+        """The prompt of the first completion: tools, the interface's additions, and the first user turn.
+
+        If the template refuses an opening without a user's message, an empty one is added.
+        """
         chat = [self._as_dict(message) for message in messages]
         documents = [self._document(tool) for tool in tools]
-        if not self.dialect.tools_in_system:
-            return self._opening_tokens(self._render(chat, tools=documents, add_generation_prompt=True))
-        shown = [replace(tool, document=document) for tool, document in zip(tools, documents, strict=True)]
-        system = self.dialect.render_tools(shown)
-        if chat and chat[0]["role"] == "system":
-            system = f"{system}\n{chat.pop(0)['content']}"
-        chat.insert(0, {"role": "system", "content": system})
-        return self._opening_tokens(self._render(chat, add_generation_prompt=True))
+        if tools and self.dialect.tools_in_system:
+            shown = [replace(tool, document=document) for tool, document in zip(tools, documents, strict=True)]
+            system = self.dialect.render_tools(shown)
+            if chat and chat[0]["role"] == "system":
+                system = f"{system}\n{chat.pop(0)['content']}"
+            chat.insert(0, {"role": "system", "content": system})
+            documents = []
+        given = documents or None
+        chat = self._arranged(chat, tools=bool(tools))
+        try:
+            text = self._render(chat, tools=given, add_generation_prompt=True) if chat else self._before_answer(given)
+        except UserError:
+            if any(message["role"] != "system" for message in chat):
+                raise
+            text = self._render([*chat, {"role": "user", "content": ""}], tools=given, add_generation_prompt=True)
+        return self._opening_tokens(text)
 
     def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """The prompt of an answer to these messages, without tools."""
-        return self.tokens(self._render([self._as_dict(message) for message in messages], add_generation_prompt=True))
+        return self.opening(messages, ())
 
-    def continuation(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The tokens between a sampled stop token and the next completion: tool results or the next user turn."""
-        chat = [*self._exchange, *map(self._as_dict, messages)]
-        _, _, after = self._render(chat, add_generation_prompt=True).partition(_ANSWER)
-        end, *rest = self.tokens(after)
-        assert end == self._end, "an answer ends as it always does"
+    def continuation(self, messages: Sequence[Message], *, tools: bool = True) -> tuple[int, ...]:
+        """The tokens between a sampled stop token and the next completion: tool results or the next user turn.
+
+        Without messages, the next completion is another answer. `tools` says whether the opening has any: named
+        templates differ in it.
+        """
+        chat = self._arranged([self._as_dict(message) for message in messages], tools=tools, begins=False)
+        text = self._render([*_EXCHANGE, *chat], tools=self._tools(tools), add_generation_prompt=True)
+        end, *rest = self.tokens(text.partition(_ANSWER)[2]) or (None,)
+        if end != self._end:
+            raise UserError(f"model: the chat template of {self._name} ends answers in more than one way.")
         return tuple(rest)
 
     def completion(self, text: str) -> tuple[int, ...]:
@@ -165,12 +194,53 @@ class ChatFormat:
         try:
             template = self._tokenizer.get_chat_template(tools=tools)
             values = {"messages": chat, "tools": tools, "documents": None, **self._tokenizer.special_tokens_map}
-            return render_chat(template, {"add_generation_prompt": add_generation_prompt, **values})
+            return render_chat(template, {"add_generation_prompt": add_generation_prompt, **values}, self._date)
         # A template is a program that comes with a model; an unexpected tool can make it raise anything.
         except Exception as error:
             raise UserError(
                 f"model: the chat template of {self._name} refuses a message or a tool ({error!s:.200})."
             ) from error
+
+    def _tools(self, given: bool) -> Sequence[Mapping[str, JSON]] | None:
+        """The tools of a rendering that shows none: a list if the dialogue's tools are in the template's hands."""
+        return [] if given and not self.dialect.tools_in_system else None
+
+    def _before_answer(self, tools: Sequence[Mapping[str, JSON]] | None) -> str:
+        """The text before an answer that comes first. Raises `UserError` if the template has no such dialogue."""
+        before, *_ = self._render(_EXCHANGE[1:], tools=tools).partition(_ANSWER)
+        answered, asked = (self._render(_EXCHANGE, tools=tools, add_generation_prompt=more) for more in (False, True))
+        if not before.endswith(asked.removeprefix(answered)):
+            raise UserError(f"model: the chat template of {self._name} begins with a user's message.")
+        return before
+
+    def _arranged(self, chat: list[dict[str, Any]], *, tools: bool, begins: bool = True) -> list[dict[str, Any]]:
+        """The messages in roles and an order that the template renders.
+
+        The first system messages are one. Where the template has no system message, it is the user's, and where it has
+        no two messages of the user in succession, these are one.
+        """
+        lead = sum(1 for _ in takewhile(lambda message: message["role"] == "system", chat)) if begins else 0
+        for place, message in enumerate(chat):
+            before = () if place < lead else ("user", "assistant")
+            if message["role"] == "system" and not self._renders((*before, "system", "user"), tools):
+                message["role"] = "user"
+        arranged: list[dict[str, Any]] = []
+        for role, run in groupby(chat, key=lambda message: message["role"]):
+            messages = list(run)
+            are_first = role == "system" and lead and not arranged
+            if len(messages) > 1 and (are_first or (role == "user" and not self._renders(("user", "user"), tools))):
+                messages = [{**messages[0], "content": "\n\n".join(message["content"] for message in messages)}]
+            arranged += messages
+        return arranged
+
+    def _try_roles(self, roles: Sequence[str], tools: bool) -> bool:
+        """Whether the template renders a chat of these roles, with the text of each."""
+        chat = [{"role": role, "content": f"stand-in {place}"} for place, role in enumerate(roles)]
+        try:
+            text = self._render(chat, tools=self._tools(tools))
+        except UserError:
+            return False
+        return all(message["content"] in text for message in chat)
 
     def _as_dict(self, message: Message) -> dict[str, Any]:
         # A model can write control tokens to a file and read it; in a message they are only text.

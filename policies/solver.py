@@ -59,6 +59,7 @@ class TokenDialogue:
         _, info = self.dialogue.reset()
         self.record = Recording()
         self.record.read(form.opening(info["messages"], info["tools"]))
+        self._has_tools = bool(info["tools"])
         self.sampled: list[Sampled] = []
 
     def __len__(self) -> int:
@@ -81,7 +82,7 @@ class TokenDialogue:
         *_, info = self.dialogue.step(self._form.text(self.record.token_ids_T[last.begin : last.end]))
         if self.dialogue.over:
             return False
-        self.record.read(self._form.continuation(info["messages"]))
+        self.record.read(self._form.continuation(info["messages"], tools=self._has_tools))
         return True
 
 

@@ -64,6 +64,7 @@ METRICS = (
     Metric("solver/internalised_before/ARM", "nats", "The same before the round, of the rows of an arm of the window."),
     Metric("solver/internalised_after/ARM", "nats", "The same after the round."),
     Metric("solver/rollouts", "count", "Rollouts finished."),
+    Metric("solver/left_out", "count", "Rollouts that a custom reward left out."),
     Metric("solver/tasks_seen", "count", "Different tasks that rollouts were played on since the run began."),
     Metric("solver/tokens_sampled", "tokens", "Tokens that the solver sampled."),
     Metric("solver/steps", "count", "Gradient steps."),

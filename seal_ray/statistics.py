@@ -188,7 +188,15 @@ class Interval:
         return f"{100 * self.low:.1f} to {100 * self.high:.1f}"
 
 
-def wilson(share: float, n: int) -> Interval:
+def effective_groups(sizes: Sequence[int]) -> float:
+    """The number of equal groups whose mean varies as much: (Σ size)² / Σ size² (Kish 1965, Survey Sampling).
+
+    For items that agree within their group; for others it is too small, and an interval of it is too wide.
+    """
+    return sum(sizes) ** 2 / max(1, sum(size**2 for size in sizes))
+
+
+def wilson(share: float, n: float) -> Interval:
     """A share of n independent observations, with Wilson's interval (Wilson 1927, JASA 22)."""
     if not n:
         return Interval(0.0, 0.0, 1.0)
@@ -202,24 +210,26 @@ def paired_difference(differences: Mapping[str, Sequence[float]]) -> Interval:
 
     With one pair in every group it is the interval of Agresti and Min (2005, Stat. Med. 24), which adds half a pair of
     each of the four outcomes. Several pairs of a group count as one observation, with a cluster-robust variance (Liang
-    and Zeger 1986, Biometrika 73) times G / (G − 1) for G groups, and Student's quantile of G − 1 degrees of freedom
-    (Cameron and Miller 2015, J. Hum. Resour. 50). A single group has the interval from −1 to 1. `share` is the mean
-    without the added pairs.
+    and Zeger 1986, Biometrika 73); half a group is added, of n / E pairs for n pairs in E `effective_groups`, the
+    variance is times E / (E − 1), and the quantile is Student's of E − 1 degrees of freedom. A single group has the
+    interval from −1 to 1. `share` is the mean without the added pairs.
     """
     n = sum(map(len, differences.values()))
     if not n:
         return Interval(0.0, -1.0, 1.0)
+    effective = effective_groups([len(values) for values in differences.values()])
+    size = n / effective
     sums = {group: math.fsum(values) for group, values in differences.items()}
     total = math.fsum(sums.values())
-    centre = total / (n + 2)
-    added = 0.5 * ((1 - centre) ** 2 + (1 + centre) ** 2) + centre**2
+    centre = total / (n + 2 * size)
+    added = size**2 * (0.5 * ((1 - centre) ** 2 + (1 + centre) ** 2) + centre**2)
     spread = math.fsum((sums[group] - len(values) * centre) ** 2 for group, values in differences.items())
-    quantile, groups = _Z, len(sums)
-    if n > groups:
-        if groups == 1:
+    quantile = _Z
+    if n > len(sums):
+        if len(sums) == 1:
             return Interval(total / n, -1.0, 1.0)
-        quantile, spread = float(special.stdtrit(groups - 1, 0.975)), spread * groups / (groups - 1)
-    half = quantile * math.sqrt(spread + added) / (n + 2)
+        quantile, spread = float(special.stdtrit(effective - 1, 0.975)), spread * effective / (effective - 1)
+    half = quantile * math.sqrt(spread + added) / (n + 2 * size)
     return Interval(total / n, max(-1.0, centre - half), min(1.0, centre + half))
 
 

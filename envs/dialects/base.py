@@ -24,12 +24,14 @@ MAX_ERRORS = 16
 class ParsedCompletion:
     """A parsed completion: every well-formed call in order, whatever the errors.
 
-    `quoted` means that the arguments of some call came as text, which was parsed too.
+    `quoted` means that the arguments of some call came as text, which was parsed too. `spans` are the (begin, end) of
+    the characters that the calls and their markup take.
     """
 
     calls: tuple[ToolCall, ...] = ()
     errors: tuple[ParseError, ...] = ()
     quoted: bool = False
+    spans: tuple[tuple[int, int], ...] = ()
 
     @property
     def official_calls(self) -> tuple[ToolCall, ...]:
@@ -40,6 +42,27 @@ class ParsedCompletion:
     def graded_calls(self) -> tuple[ToolCall, ...]:
         """The calls that the official graders of single answers see: none if arguments were quoted."""
         return () if self.quoted else self.official_calls
+
+    def content(self, completion: str) -> str:
+        """The completion without its calls, and without white space that only separates calls or follows them."""
+        if not self.spans:
+            return completion
+        ends = [0, *(end for _, end in self.spans)]
+        begins = [*(begin for begin, _ in self.spans), len(completion)]
+        parts = [completion[end:begin] for end, begin in zip(ends, begins, strict=True)]
+        return parts[0] + "".join(part for part in parts[1:] if not part.isspace())
+
+
+class CompletionStream(ABC):
+    """A completion of one dialect as it arrives, to show its text as early as possible."""
+
+    @abstractmethod
+    def settled(self, completion: str) -> int:
+        """How many characters at the start of the completion so far are content, whatever follows.
+
+        The rest may be a call, or may follow one. Each completion continues the one before. Takes time that grows with
+        the new text, apart from searches in the old.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +101,10 @@ class Dialect(ABC):
     @abstractmethod
     def parse(self, completion: str) -> ParsedCompletion:
         """Parses a completion. Never raises."""
+
+    @abstractmethod
+    def stream(self) -> CompletionStream:
+        """The reader of a completion that arrives in parts."""
 
 
 def too_deep(text: str, most: int = MAX_NESTING, brackets: str = "([{)]}") -> bool:
@@ -136,6 +163,25 @@ def without_mark(text: str, mark: str) -> str:
     return text.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
 
 
+def partial_length(text: str, mark: str, begin: int = 0) -> int:
+    """The length of the longest start of a mark, but not all of it, at the end of `text[begin:]`."""
+    return next(size for size in range(len(mark) - 1, -1, -1) if text.endswith(mark[:size], begin))
+
+
+def arguments_json(call: ToolCall) -> str:
+    """The arguments of a call as a JSON object. Raises `ValueError` for NaN and infinite numbers."""
+    return json.dumps(dict(call.arguments), ensure_ascii=False, allow_nan=False)
+
+
+def check_finite(call: ToolCall) -> ToolCall:
+    """The call. Raises `ValueError` for a number that JSON does not have."""
+    try:
+        arguments_json(call)
+    except ValueError:
+        raise ValueError("NaN and infinite numbers are not JSON") from None
+    return call
+
+
 def call_from(value: JSON, arguments_key: str) -> ToolCall:
     """The call in a JSON object `{"name": …, arguments_key: {…}}`. Raises `ValueError` with the reason."""
     if not isinstance(value, dict):
@@ -147,4 +193,4 @@ def call_from(value: JSON, arguments_key: str) -> ToolCall:
         raise ValueError('a tool call needs a "name" that is a string')
     if not isinstance(arguments, dict):
         raise ValueError(f'a tool call needs "{arguments_key}" that is a JSON object')
-    return ToolCall(name, arguments)
+    return check_finite(ToolCall(name, arguments))

@@ -6,8 +6,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from envs.dialects.base import Dialect, ParsedCompletion, call_from, check_depth, check_size, first_errors, without_mark
-from envs.dialects.literal import literal_value, parse_expression
+from envs.dialects.base import (
+    MAX_CHARACTERS,
+    CompletionStream,
+    Dialect,
+    ParsedCompletion,
+    call_from,
+    check_depth,
+    check_size,
+    first_errors,
+    partial_length,
+    without_mark,
+)
+from envs.dialects.literal import LiteralPrefix, literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -50,11 +61,18 @@ class Llama3Json(Dialect):
         parts = rest.split(_PYTHON_TAG)
         parsed = self._parse(head + "".join(parts), tagged=_PYTHON_TAG in completion)
         ends = [len(head) + end for end in itertools.accumulate(map(len, parts))][:-1]
-        errors = [
-            replace(each, position=each.position + len(_PYTHON_TAG) * bisect.bisect_right(ends, each.position))
-            for each in parsed.errors
-        ]
-        return replace(parsed, errors=tuple(errors))
+
+        def with_tags(position: int) -> int:
+            return position + len(_PYTHON_TAG) * bisect.bisect_right(ends, position)
+
+        errors = tuple(replace(each, position=with_tags(each.position)) for each in parsed.errors)
+        spans = tuple((with_tags(begin), with_tags(end)) for begin, end in parsed.spans)
+        if spans and not errors:
+            spans = ((0, len(completion)),)
+        return replace(parsed, errors=errors, spans=spans)
+
+    def stream(self) -> CompletionStream:
+        return _Llama3Stream()
 
     def _parse(self, text: str, *, tagged: bool) -> ParsedCompletion:
         """Parses a completion without its tags, which the official handler removes everywhere."""
@@ -67,12 +85,34 @@ class Llama3Json(Dialect):
             return ParsedCompletion(errors=(ParseError(begin, f"the tool call is not valid JSON: {error}"),))
         calls: list[ToolCall] = []
         errors: list[ParseError] = []
-        for position, value in values:
-            try:
-                calls.append(call_from(value, "parameters"))
-            except ValueError as error:
-                errors.append(ParseError(position, str(error)))
-        return ParsedCompletion(tuple(calls), first_errors(errors))
+        spans: list[tuple[int, int]] = []
+        for position, end, value in values:
+            count = len(errors)
+            for item in value if isinstance(value, list | tuple) else [value]:
+                try:
+                    calls.append(call_from(item, "parameters"))
+                except ValueError as error:
+                    errors.append(ParseError(position, str(error)))
+            if len(errors) == count:
+                spans.append((position, end))
+        return ParsedCompletion(tuple(calls), first_errors(errors), spans=tuple(spans))
+
+
+class _Llama3Stream(CompletionStream):
+    """Calls are the whole completion, so that all or nothing is settled."""
+
+    def __init__(self) -> None:
+        self._json: LiteralPrefix | None = None
+
+    def settled(self, completion: str) -> int:
+        complete = completion[: len(completion) - partial_length(completion, _PYTHON_TAG)]
+        text = complete.replace(_PYTHON_TAG, "")
+        begin = len(text) - len(text.lstrip())
+        if begin == len(text):
+            return 0
+        self._json = self._json or LiteralPrefix(begin, several=True)
+        may_go_on = len(text) <= MAX_CHARACTERS and self._json.may_go_on(text)
+        return 0 if may_go_on else len(completion)
 
 
 def _leading(completion: str) -> tuple[str, str]:
@@ -93,7 +133,7 @@ def _prose(text: str, begin: int, *, tagged: bool) -> ParsedCompletion:
     return ParsedCompletion()
 
 
-def _read(text: str, begin: int) -> list[tuple[int, JSON]]:
+def _read(text: str, begin: int) -> list[tuple[int, int, JSON]]:
     try:
         return _read_sequence(text, begin)
     except ValueError as error:
@@ -102,18 +142,18 @@ def _read(text: str, begin: int) -> list[tuple[int, JSON]]:
             value = literal_value(parse_expression(text[begin:].strip()), words=_JSON_WORDS)
         except ValueError:
             raise error from None
-        return [(begin, item) for item in (value if isinstance(value, list | tuple) else [value])]
+        return [(begin, len(text), value)]
 
 
-def _read_sequence(text: str, begin: int) -> list[tuple[int, JSON]]:
-    """JSON values one after another, separated by semicolons, commas or spaces, with lists flattened.
+def _read_sequence(text: str, begin: int) -> list[tuple[int, int, JSON]]:
+    """JSON values one after another, separated by semicolons, commas or spaces.
 
-    Returns (position, value) pairs. Raises `ValueError` at the first invalid one.
+    Returns (begin, end, value) of each. Raises `ValueError` at the first invalid one.
     """
     check_size(text)
     decoder = json.JSONDecoder()
-    values: list[tuple[int, JSON]] = []
-    read = 0
+    values: list[tuple[int, int, JSON]] = []
+    items = 0
     position = begin
     while position < len(text):
         if text[position] in _SEPARATORS:
@@ -124,9 +164,9 @@ def _read_sequence(text: str, begin: int) -> list[tuple[int, JSON]]:
         except RecursionError as error:
             raise ValueError("the JSON is nested too deeply") from error
         check_depth(value)
-        values += [(position, item) for item in (value if isinstance(value, list) else [value])]
+        values.append((position, end, value))
         position = end
-        read += 1
-        if max(read, len(values)) > _MAX_VALUES:
+        items += len(value) if isinstance(value, list) else 1
+        if max(len(values), items) > _MAX_VALUES:
             raise ValueError(f"it holds more than {_MAX_VALUES} values")
     return values

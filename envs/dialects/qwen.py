@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 from envs.dialects.base import (
     MAX_CHARACTERS,
+    CompletionStream,
     Dialect,
     ParsedCompletion,
     call_from,
     first_errors,
+    partial_length,
     read_json,
     without_mark,
 )
+from envs.dialects.literal import LiteralPrefix
 from envs.task import ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -70,6 +73,7 @@ class Qwen(Dialect):
             )
         calls: list[ToolCall] = []
         errors: list[ParseError] = []
+        spans: list[tuple[int, int]] = []
         quoted = False
         for start, end, content in _blocks(completion, position):
             errors += _stray_opening(completion, position, start)
@@ -85,10 +89,47 @@ class Qwen(Dialect):
                     # Models sometimes quote the arguments object; the official decoder unquotes it.
                     quoted, value = True, {**value, "arguments": read_json(value["arguments"])}
                 calls.append(call_from(value, "arguments"))
+                spans.append((start, end))
             except ValueError as error:
                 errors.append(ParseError(start, str(error)))
         errors += _stray_opening(completion, position, len(completion))
-        return ParsedCompletion(tuple(calls), first_errors(errors), quoted)
+        return ParsedCompletion(tuple(calls), first_errors(errors), quoted, tuple(spans))
+
+    def stream(self) -> CompletionStream:
+        return _QwenStream(self)
+
+
+class _QwenStream(CompletionStream):
+    """All after a call is unsettled: a later `</think>` would make it a thought."""
+
+    def __init__(self, dialect: Qwen) -> None:
+        self._dialect = dialect
+        self._begin = 0
+        """The place from which blocks are searched; no block is open there."""
+        self._block: LiteralPrefix | None = None
+        self._call: int | None = None
+        """The start of the first call."""
+
+    def settled(self, completion: str) -> int:
+        thoughts = _behind_thoughts(completion)
+        if thoughts > self._begin:
+            self._begin, self._block, self._call = thoughts, None, None
+        if len(completion) > MAX_CHARACTERS and _OPENING in completion:
+            return len(completion)
+        while self._call is None:
+            start = completion.find(_BEGIN, self._begin)
+            if start < 0:
+                return len(completion) - partial_length(completion, _BEGIN, self._begin)
+            content = start + len(_BEGIN)
+            close = completion.find(_END, content)
+            if close < 0:
+                self._block = self._block or LiteralPrefix(content, several=False)
+                until = len(completion) - partial_length(completion, _END, content)
+                return start if self._block.may_go_on(completion[:until]) else len(completion)
+            self._begin, self._block = close + len(_END), None
+            if self._dialect.parse(completion[start : self._begin]).calls:
+                self._call = start
+        return self._call
 
 
 def _behind_thoughts(completion: str) -> int:

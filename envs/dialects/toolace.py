@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.dialects.base import Dialect, ParsedCompletion
-from envs.dialects.literal import literal_value, parse_expression
+from envs.dialects.base import CompletionStream, Dialect, ParsedCompletion, check_finite
+from envs.dialects.literal import MAX_PYTHON_CHARACTERS, CallsPrefix, literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -57,7 +57,27 @@ class ToolAce(Dialect):
         positional = any(node.args for node in nodes if isinstance(node, ast.Call))
         # The official decoder drops positional arguments; here the model gets an error too.
         errors = [ParseError(begin, "arguments must be named: tool(argument=value)", fatal=False)] if positional else []
-        return ParsedCompletion(tuple(calls), tuple(errors))
+        spans = ((0, len(completion)),) if calls else ()
+        return ParsedCompletion(tuple(calls), tuple(errors), spans=spans)
+
+    def stream(self) -> CompletionStream:
+        return _ToolAceStream()
+
+
+class _ToolAceStream(CompletionStream):
+    """Calls are the whole completion, so that all or nothing is settled."""
+
+    def __init__(self) -> None:
+        self._calls: CallsPrefix | None = None
+
+    def settled(self, completion: str) -> int:
+        begin = len(completion) - len(completion.lstrip(_FRAME))
+        if begin == len(completion):
+            return 0
+        self._calls = self._calls or CallsPrefix(begin, listed=completion[begin] == "[")
+        short = len(completion.strip(_FRAME)) <= MAX_PYTHON_CHARACTERS
+        may_go_on = self._calls.may_go_on(completion) and short
+        return 0 if may_go_on else len(completion)
 
 
 def _elements(source: str) -> list[ast.expr]:
@@ -84,4 +104,4 @@ def _call(node: ast.expr) -> ToolCall:
         if keyword.arg is None:
             raise ValueError("** is not an argument")
         arguments[keyword.arg] = literal_value(keyword.value)
-    return ToolCall(".".join(reversed(parts)), arguments)
+    return check_finite(ToolCall(".".join(reversed(parts)), arguments))

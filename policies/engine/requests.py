@@ -82,13 +82,20 @@ def checkpoint_shapes(model: Path) -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in empty.named_parameters()}
 
 
-def linear_layers(shapes: Shapes) -> list[str]:
-    """The last names of the linear layers in the numbered blocks of a checkpoint.
+def adaptable_shapes(shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """Module → shape (out, in) of the linear layers in the numbered blocks of a checkpoint.
 
     Engines adapt these, and neither the embeddings nor the output layer.
     """
-    names = [name.split(".") for name, shape in shapes.items() if len(shape) == 2]
-    return sorted({layer for *path, layer, kind in names if kind == "weight" and any(part.isdigit() for part in path)})
+    weights = {name.removesuffix(".weight"): shape for name, shape in shapes.items() if name.endswith(".weight")}
+    return {
+        name: shape for name, shape in weights.items() if len(shape) == 2 and any(map(str.isdigit, name.split(".")))
+    }
+
+
+def linear_layers(shapes: Shapes) -> list[str]:
+    """The last names of the layers that engines adapt."""
+    return sorted({name.rpartition(".")[2] for name in adaptable_shapes(shapes)})
 
 
 def check_shapes(given: Shapes, expected: Shapes) -> None:

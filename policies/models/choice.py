@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Protocol
 
-from envs.errors import UserError
+from envs.errors import UserError, note_on_jobs
 from envs.registry import Registry
 from policies import tiny
 from policies.models import hub
@@ -62,6 +62,7 @@ def open_model(name: str, *, dialect: str | None = None, weights: bool = True) -
         known = ", ".join(MODELS.names())
         raise UserError(
             f"model: {name!r} is no folder; give a Hugging Face model folder, a hub's OWNER/NAME, or one of {known}."
+            f"{note_on_jobs()}"
         )
     folder = hub.folder_of(name) if weights else hub.config_of(name)
     repository = hub.repository_of(name)

@@ -43,8 +43,8 @@ class ModelFolder:
 
     def fingerprint(self) -> dict[str, list[int]]:
         """File → size and time of change in nanoseconds, to identify the model in a later run."""
-        files = sorted(path for path in self.path.iterdir() if path.is_file())
-        return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
+        files = sorted(path for path in {*self.path.iterdir(), *template_files(self.path)} if path.is_file())
+        return {str(path.relative_to(self.path)): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
 
     def kv_bytes_per_token(self, bytes_per_value: int) -> int:
         """Bytes of one token in the cache of keys and values."""
@@ -100,11 +100,17 @@ def has_tokenizer(path: Path) -> bool:
     return any((path / file).is_file() for file in _TOKENIZERS)
 
 
+def template_files(path: Path) -> list[Path]:
+    """The folder's own files of chat templates: the default one and named ones, as Transformers reads them."""
+    files = [path / "chat_template.jinja", *sorted((path / "additional_chat_templates").glob("*.jinja"))]
+    return [file for file in files if file.is_file()]
+
+
 def template_of(path: Path) -> str:
-    """The folder's chat template, from its own file or the tokenizer's config; empty if it has none."""
-    own, config = path / "chat_template.jinja", path / "tokenizer_config.json"
-    if own.is_file():
-        return read_text(followed(own), "model")
+    """The folder's chat templates, from their own files or the tokenizer's config; empty if it has none."""
+    if files := template_files(path):
+        return "\n".join(read_text(followed(file), "model") for file in files)
+    config = path / "tokenizer_config.json"
     return str(read_json(config).get("chat_template", "")) if config.is_file() else ""
 
 
@@ -116,25 +122,52 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def check_weights(path: Path) -> None:
-    """Raises `UserError` if a weight file of the folder is missing or incomplete."""
+    """Raises `UserError` unless the folder has all weights of one model, and nothing that loaders read differently."""
     from safetensors import SafetensorError, safe_open
 
     files = {file.name for file in path.glob("*.safetensors")}
+    if (path / "adapter_config.json").exists():
+        raise UserError(f"model: {path} holds an adapter; give the model, and the adapter with --adapter.")
     if (path / "model.safetensors.index.json").is_file():
         places = read_json(path / "model.safetensors.index.json").get("weight_map")
         if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
             raise UserError(f"model: {path / 'model.safetensors.index.json'} has no weight_map from tensors to files.")
         needed = set(places.values())
-        missing = sorted(needed - files)
-        if missing:
-            raise UserError(f"model: {path} lacks {len(missing)} of {len(needed)} weight files, first {missing[0]}.")
-    elif "model.safetensors" not in files:
-        raise UserError(f"model: {path} has no weights; model.safetensors, or parts of it with an index, are needed.")
-    if (path / "adapter_config.json").exists():
-        raise UserError(f"model: {path} holds an adapter; give the model, and the adapter with --adapter.")
+    else:
+        needed = {"model.safetensors"}
+        if not needed & files:
+            raise UserError(
+                f"model: {path} has no weights; model.safetensors, or parts of it with an index, are needed."
+            )
+    if missing := sorted(needed - files):
+        raise UserError(f"model: {path} lacks {len(missing)} of {len(needed)} weight files, first {missing[0]}.")
+    if stray := sorted(files - needed):
+        raise UserError(f"model: {path / stray[0]} is no part of the model, and some loaders read it; remove it.")
+    tensors: dict[str, Path] = {}
     for file in sorted(files):
         try:
-            with safe_open(path / file, framework="np"):  # without PyTorch, as nothing is read but the header
-                pass
+            with safe_open(path / file, framework="np") as weights:  # without PyTorch, as only the header is read
+                tensors |= dict.fromkeys(weights.keys(), path / file)
         except (SafetensorError, OSError) as error:
             raise UserError(f"model: {path / file} cannot be read ({error}); copy it again.") from error
+    _check_tied(path, tensors)
+
+
+_OUTPUT, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+
+
+def _check_tied(path: Path, tensors: Mapping[str, Path]) -> None:
+    """Raises `UserError` for an output layer that differs from the embedding although the config ties them."""
+    if not {_OUTPUT, _EMBEDDING} <= tensors.keys() or not read_json(path / "config.json").get("tie_word_embeddings"):
+        return
+    from safetensors import safe_open
+
+    values: list[Any] = []
+    for name in (_OUTPUT, _EMBEDDING):
+        with safe_open(tensors[name], framework="pt") as file:
+            values.append(file.get_tensor(name))
+    if not bool((values[0] == values[1]).all()):
+        raise UserError(
+            f"model: {path} has an {_OUTPUT} that differs from {_EMBEDDING}, and tie_word_embeddings in its "
+            "config.json, which only some loaders follow; set it to false, or remove the tensor."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from safetensors import safe_open
 
 from envs.errors import UserError
 from policies.engine import Adapter
-from policies.engine.adapters import lora_tensor_names, scaling
+from policies.engine.adapters import check_adapter, lora_tensor_names, scaling
+from policies.engine.requests import adaptable_shapes, checkpoint_shapes
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +32,11 @@ class Extracted:
 
 
 def merged(base: Path, adapter: Adapter) -> dict[str, torch.Tensor]:
-    """The checkpoint's tensors in float32, with the adapter added: W + s·B·A (Hu et al. 2021)."""
+    """The checkpoint's tensors in float32, with the adapter added: W + s·B·A (Hu et al. 2021).
+
+    Raises `BadRequest` for an adapter that does not fit the model.
+    """
+    check_adapter(adapter, adaptable_shapes(checkpoint_shapes(base)), max_rank=sys.maxsize)
     halves, factor = adapter.tensors, scaling(adapter.config)
     weights: dict[str, torch.Tensor] = {}
     for name, tensor in _tensors(base):

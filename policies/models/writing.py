@@ -4,29 +4,64 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from policies.models.folder import read_json, template_files
 
 if TYPE_CHECKING:
     import torch
 
 _SHARD_BYTES = 4 << 30
 """Largest size of a weight file."""
-_KEPT = {".json", ".jinja", ".model", ".txt"}
+_KEPT = (
+    *(
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+    ),
+    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
+)
+"""Files of the base model that its tokenizer and its sampling need."""
 
 
 def write_model(
     base: Path, config: Mapping[str, Any], weights: Mapping[str, torch.Tensor], out: Path, *, dtype: str
 ) -> None:
-    """Writes the base's config, tokenizer and template to `out`, and these weights of type `dtype`."""
-    out.mkdir(parents=True, exist_ok=True)
-    for path in base.iterdir():
-        if path.is_file() and path.suffix in _KEPT and "safetensors" not in path.name:
-            shutil.copyfile(path, out / path.name)
+    """Writes the base's config, tokenizer and template to `out`, and these weights of type `dtype`.
+
+    Transformers 4.57 reads them too.
+    """
+    copy_files(base, [base / name for name in _KEPT if (base / name).is_file()], out)
     written = {key: value for key, value in config.items() if key != "torch_dtype"} | {"dtype": dtype}
-    (out / "config.json").write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+    rope = written.get("rope_parameters") or {}
+    if "rope_theta" in rope:
+        written["rope_theta"] = rope["rope_theta"]
+        written["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else rope
+    _write_json(out / "config.json", written)
+    tokenizer = out / "tokenizer_config.json"
+    settings = read_json(tokenizer) if tokenizer.is_file() else {}
+    if settings.get("tokenizer_class") == "TokenizersBackend":  # a name of Transformers 5
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        if isinstance(settings.get("extra_special_tokens"), list):
+            settings["additional_special_tokens"] = settings.pop("extra_special_tokens")
+        _write_json(tokenizer, settings)
     _write_weights(weights, out)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def copy_files(base: Path, files: Iterable[Path], out: Path) -> None:
+    """Copies files of `base`, and those of its chat templates, to the same places in `out`."""
+    for path in {*files, *template_files(base)}:
+        copy = out / path.relative_to(base)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def unshared(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -50,4 +85,4 @@ def _write_weights(weights: Mapping[str, torch.Tensor], out: Path) -> None:
         save_file({name: whole[name] for name in names}, out / file, metadata={"format": "pt"})
     if plan.is_sharded:
         index = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
-        (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+        _write_json(out / "model.safetensors.index.json", index)

@@ -18,7 +18,7 @@ from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.config.resolve import RunSpec
 from seal_ray.evaluation.suites import Suites
 from seal_ray.grpo.advantages import ADVANTAGES
-from seal_ray.grpo.rewards import REWARDS, Reward
+from seal_ray.grpo.rewards import find_reward
 from seal_ray.grpo.reweighting import Reweighter
 from seal_ray.proposing.curator import start_curator_loop
 from seal_ray.proposing.loop import WindowReport
@@ -41,7 +41,7 @@ class CoEvolution:
         self.profile = FailureProfile()
         self._runners = runners
         self._suites = suites
-        self._reward: Reward = REWARDS.make(spec.environment.reward)
+        self._reward = find_reward(spec.environment.reward)
         self._score = GroupScorer(ADVANTAGES.make(spec.training.advantage), spec.training.min_group_completion)
         self._planner = Planner(spec)
         self._reweighter = Reweighter(spec.reweighting)

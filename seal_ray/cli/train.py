@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from envs.diagnosis import Label
-from envs.errors import UserError, check_known
+from envs.errors import UserError, check_known, note_on_jobs
 from envs.received import read_yaml
 from envs.trusting import import_names, require_trust, trust_names, untrusted
 from seal_ray.cli import options as opt
@@ -58,7 +58,9 @@ def command(
         folder, storage = fetched(resume, runs, storage)
         source = folder / "config.yaml"
         if not source.is_file() or (folder / TRIALS).exists():
-            raise UserError(f"--resume: {folder} is no run; give a folder that seal-ray train has made.")
+            raise UserError(
+                f"--resume: {folder} is no run; give a folder that seal-ray train has made.{note_on_jobs()}"
+            )
         if not dry_run:  # a plan imports nothing but custom kinds, which `make_config` has trusted
             trust_signed_names(read_yaml(source, "config"), source, run=folder)
         made = make_config(None, file=source)

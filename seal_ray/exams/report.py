@@ -15,7 +15,7 @@ from rich.table import Table
 from envs.received import read_json_object
 from seal_ray.exams.exam_run import Answer, AnswerLog
 from seal_ray.report.files import replace_file
-from seal_ray.statistics import Interval, mcnemar, paired_difference, wilson
+from seal_ray.statistics import Interval, effective_groups, mcnemar, paired_difference, wilson
 
 ALL = "all"
 
@@ -31,7 +31,7 @@ class ExamComparison:
 
 @dataclass(frozen=True, slots=True)
 class ExamRow:
-    """One suite and category. Intervals count `groups`."""
+    """One suite and category. Intervals count groups, by their sizes."""
 
     suite: str
     category: str
@@ -60,7 +60,8 @@ def exam_rows(suite: str, model: Sequence[Answer], base: Mapping[str, Answer] | 
 
 
 def _row(suite: str, category: str, answers: Sequence[Answer], base: Mapping[str, Answer] | None) -> ExamRow:
-    groups = len({answer.group for answer in answers})
+    sizes = Counter(answer.group for answer in answers)
+    groups = effective_groups(list(sizes.values()))
     model = _share([answer.right for answer in answers], groups)
     compared = None
     if base is not None:
@@ -71,10 +72,11 @@ def _row(suite: str, category: str, answers: Sequence[Answer], base: Mapping[str
             differences.setdefault(answer.group, []).append(float(change))
         p = mcnemar(changes.count(1), changes.count(-1))
         compared = ExamComparison(_share(before, groups), paired_difference(differences), p)
-    return ExamRow(suite, category, len(answers), groups, model, Counter(answer.end for answer in answers), compared)
+    ends = Counter(answer.end for answer in answers)
+    return ExamRow(suite, category, len(answers), len(sizes), model, ends, compared)
 
 
-def _share(right: Sequence[bool], groups: int) -> Interval:
+def _share(right: Sequence[bool], groups: float) -> Interval:
     return wilson(sum(right) / max(1, len(right)), groups)
 
 
@@ -123,7 +125,7 @@ def write(
         "",
         *(head, "| --- | --- |" + " ---: |" * (len(cells[0]) - 2), *body),
         "",
-        "Shares are in percent, with 95 % intervals (Wilson), which count groups: items of one "
+        "Shares are in percent, with 95 % intervals (Wilson) over the effective number of groups (Kish): items of one "
         "dialogue or story depend on each other.",
     ]
     if base is not None:

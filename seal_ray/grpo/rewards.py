@@ -1,14 +1,16 @@
 """Rewards of the solver, by `environment.reward`. Evaluation always counts success."""
 
+import math
 from collections.abc import Callable
 
 from envs.diagnosis import Diagnosis
+from envs.errors import EnvironmentFault, faults_of
 from envs.registry import Registry
 from envs.verifier import Outcome
 from policies.trajectory import Trajectory
 
-Reward = Callable[[Trajectory], float]
-"""The reward of a finished dialogue, a finite number. It is computed once for each rollout."""
+Reward = Callable[[Trajectory], float | None]
+"""The reward of a finished dialogue, a finite number, or None to leave it out. It is computed once for each rollout."""
 ABSTENTION_WEIGHT = 0.5
 """Weight of a turn without ground truth in the progress reward."""
 
@@ -28,6 +30,24 @@ REWARDS: Registry[Reward] = Registry(
     "seal_ray.rewards",
     {name: f"seal_ray.grpo.rewards:{name}" for name in ("success", "progress")},
 )
+
+
+def find_reward(name: str) -> Reward:
+    """The reward of that name, which raises `EnvironmentFault` for anything else than its values.
+
+    The fault names the reward and the task. Raises `UserError` for an unknown name.
+    """
+    reward: Reward = REWARDS.make(name)
+
+    def checked(trajectory: Trajectory) -> float | None:
+        with faults_of(trajectory.task, f"reward {name!r}"):
+            value = reward(trajectory)
+            number = None if value is None else float(value)
+        if number is not None and not math.isfinite(number):
+            raise EnvironmentFault(f"{trajectory.task}: its reward {name!r} is {number}, which is no finite number")
+        return number
+
+    return checked
 
 
 def progress_reward(diagnosis: Diagnosis) -> float:

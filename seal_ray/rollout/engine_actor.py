@@ -77,7 +77,7 @@ class EngineActor:
     async def update(self, payloads: Sequence[Awaitable[Payload]]) -> Mapping[str, int]:
         """Delivers weights, with the engine's proof, and returns the versions held. Requests wait in the meantime.
 
-        Takes references to payloads: for payloads as arguments Ray would delay the call, and later requests could
+        Takes references to payloads: for payloads as arguments Ray would delay the call, and many later requests would
         overtake it. Raises `OutOfReach` for weights that are stored on another machine.
         """
         async with self._changing:

@@ -23,6 +23,7 @@ def rollout_metrics(groups: Sequence[Group], categories: Sequence[str]) -> dict[
         "solver/success_shown": _success([member.trajectory for member in members if not member.arm.plain]),
         "solver/reward": mean(member.reward for member in members),
         "solver/rollouts": len(trajectories),
+        "solver/left_out": sum(group.left_out for group in groups),
         "solver/groups": len(groups),
         "solver/groups_shown": len(groups) - plain_groups,
         "solver/tokens_sampled": sampled_tokens(groups),

@@ -20,10 +20,10 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.debug import update_global_seed_if_necessary
 
-from envs.dialogue import UnicodeText
 from envs.errors import EnvironmentFault, SealError, UserError
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from envs.sources import find_task
+from envs.text_space import UnicodeText
 from policies.models import open_model
 from policies.plain_view import plain_view
 from policies.prompting import ChatFormat

@@ -13,11 +13,15 @@ from functools import cached_property
 from typing import Self
 
 from envs.dialogue import Protocol
+from envs.errors import EnvironmentFault
 from envs.interface import Interface
 from policies.plain_view import NoView, PlainView
 from policies.rollouts import Fault
 from policies.trajectory import Trajectory, interface_id
 from seal_ray.grpo.rewards import Reward
+
+REWARD_FAULT, LEFT_OUT = "RewardFault", "LeftOut"
+"""Kinds of the faults of rollouts whose reward failed, or is None."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,13 @@ class Group:
 
     @property
     def faults(self) -> list[Fault]:
-        return [member.outcome for member in self.members if isinstance(member.outcome, Fault)]
+        faults = [member.outcome for member in self.members if isinstance(member.outcome, Fault)]
+        return [fault for fault in faults if fault.kind != LEFT_OUT]
+
+    @property
+    def left_out(self) -> int:
+        """The number of members that the reward left out."""
+        return len(self.members) - len(self.played) - len(self.faults)
 
     def by_arm(self) -> dict[str, list[Trajectory]]:
         """Id of an arm → its trajectories, for arms with trajectories: two in a pair."""
@@ -120,12 +130,24 @@ class Group:
         return by_arm
 
     def scored(self, reward: Reward) -> Self:
-        """The group with the reward of each member that was played, computed once."""
-        members = (
-            replace(member, reward=reward(member.outcome)) if isinstance(member.outcome, Trajectory) else member
-            for member in self.members
-        )
-        return replace(self, members=tuple(members))
+        """The group with the reward of each member that was played, computed once.
+
+        A reward that faults, or is None, takes the place of its trajectory.
+        """
+        return replace(self, members=tuple(_scored(member, reward) for member in self.members))
+
+
+def _scored(member: Member, reward: Reward) -> Member:
+    if not isinstance(member.outcome, Trajectory):
+        return member
+    task, seed = member.outcome.task, member.outcome.seed
+    try:
+        value = reward(member.outcome)
+    except EnvironmentFault as error:
+        return replace(member, outcome=Fault(task, seed, REWARD_FAULT, str(error)), view=None)
+    if value is None:
+        return replace(member, outcome=Fault(task, seed, LEFT_OUT, "the reward is None"), view=None)
+    return replace(member, reward=value)
 
 
 def played_trajectories(groups: Sequence[Group]) -> list[Trajectory]:

@@ -13,13 +13,16 @@ from typing import Any
 import ray
 from transformers.utils.logging import disable_progress_bar
 
-from envs.errors import UserError
+from envs.errors import SealError, UserError
 from envs.trusting import imports_here
 from seal_ray.config.resolve import RunSpec
 from seal_ray.run.ray_private import closed_to_others, without_working_directory
 
 _LONGEST_TEMP = 28
 """Longest path of a temporary folder in bytes; paths of Ray's sockets below it have at most 107."""
+
+_STARTS = 3
+"""Attempts to start Ray."""
 
 
 @contextmanager
@@ -33,33 +36,59 @@ def connected() -> Iterator[bool]:
 
     Raises:
         UserError: The cluster cannot be joined.
+        ClusterNotStarted: Ray does not start on this machine.
     """
     # Errors are raised as one sentence; these log lines would only repeat them.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     disable_progress_bar()
     address = os.environ.get("RAY_ADDRESS") or "local"
-    own = address == "local"
-    if not own:
+    if address != "local":
         with _joined(address):
             yield False
         return
     # Ray lowers the priority of all workers; here only processes that compete with engines have a low one.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    with (
-        _private_folder() as folder,
-        closed_to_others(folder),
+    with _private_folder() as folder, closed_to_others(folder):
         # Other users can read Ray's own folder, but not the private one above it.
-        _joined(address, include_dashboard=False, _temp_dir=str(folder / "r")),
-    ):
-        yield True
+        _start(include_dashboard=False, _temp_dir=str(folder / "r"))
+        try:
+            yield True
+        finally:
+            ray.shutdown()
+
+
+class ClusterNotStarted(SealError, RuntimeError):
+    """Ray's processes did not start on this machine in time."""
+
+
+def _start(**settings: Any) -> None:
+    """Starts a cluster. Ray gives its processes 30 seconds, too few on a busy machine, so it gets several attempts."""
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "90")
+    for attempt in range(1, _STARTS + 1):
+        try:
+            _init("local", **settings)
+        except Exception as error:  # noqa: BLE001 - Ray raises plain ones
+            ray.shutdown()
+            if attempt == _STARTS:
+                why = " ".join(str(error).split())[:300]
+                raise ClusterNotStarted(
+                    f"Ray did not start on this machine in {_STARTS} attempts ({why}); end other programs that use its "
+                    "processors, or wait for them, and start again."
+                ) from None
+        else:
+            return
+
+
+def _init(address: str, **settings: Any) -> None:
+    if not imports_here():
+        settings |= without_working_directory()
+    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **settings)
 
 
 @contextmanager
-def _joined(address: str, **settings: Any) -> Iterator[None]:
+def _joined(address: str) -> Iterator[None]:
     try:
-        if not imports_here():
-            settings |= without_working_directory()
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **settings)
+        _init(address)
     # RuntimeError, of several lines, if the cluster has another version of Ray or Python.
     except (ConnectionError, ValueError, RuntimeError) as error:
         lines = str(error).split("\n")

@@ -18,7 +18,7 @@ from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, public_name, read_json
 from policies.models.folder import DIALECT
 from policies.models.merging import merged
-from policies.models.writing import write_model
+from policies.models.writing import copy_files, write_model
 from seal_ray.metrics import categories_of
 from seal_ray.report.files import RunFolder
 from seal_ray.run import checkpoints
@@ -43,8 +43,6 @@ def export_adapter(base: ModelFolder, state: Mapping[str, torch.Tensor], out: Pa
 
 
 _CARD = "README.md"
-_LEFT_OUT = {"recipe.json", _CARD}
-"""Files that describe the training of the base model."""
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 _ONLY_MODELS = {"config.json", "generation_config.json"}
 _SHOWN = {
@@ -94,10 +92,10 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        for file in sorted((checkpoint / checkpoints.MODEL).iterdir()):
-            needed = not as_adapter or not (file.name.endswith(_WEIGHTS) or file.name in _ONLY_MODELS)
-            if file.is_file() and needed and file.name not in _LEFT_OUT:
-                shutil.copyfile(file, part / file.name)
+        model = checkpoint / checkpoints.MODEL
+        left_out = _ONLY_MODELS if as_adapter else set()
+        files = [file for file in model.iterdir() if file.is_file() and file.name not in left_out]
+        copy_files(model, [file for file in files if not (as_adapter and file.name.endswith(_WEIGHTS))], part)
         if as_adapter:
             shutil.copytree(adapter, part, dirs_exist_ok=True)
         (part / _CARD).write_text(card, encoding="utf-8")

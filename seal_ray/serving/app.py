@@ -9,10 +9,11 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from envs.errors import UserError, check_known
-from envs.received import check_no_links, followed, read_json_object
 from policies import tiny
-from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
+from policies.engine import BadRequest
+from policies.engine.adapters import TENSOR_FILE, check_adapter, read_adapter
 from policies.engine.choice import DTYPES, cache_bytes, choose_dtype
+from policies.engine.requests import Shapes, adaptable_shapes, checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.schema import Count
 from seal_ray.run.checkpoints import model_of, name_of
@@ -24,14 +25,10 @@ MAX_CONTEXT = 32_768
 
 KEY_VARIABLE = "SEAL_RAY_API_KEY"
 
-_PARSERS = {"qwen": "hermes", "llama3_json": "llama3_json", "toolace": "pythonic"}
-"""Dialect → vLLM's parser of its calls."""
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
-    # No grammars of the dialects' markup, which has control tokens. A required call is JSON.
-    "VLLM_ENFORCE_STRICT_TOOL_CALLING": "0",
 }
 _CPU_ENVIRONMENT = {
     # OpenMP threads spin while they wait, and the processes of a replica then starve each other.
@@ -138,18 +135,22 @@ def resolve(settings: ServingSettings) -> Served:
         raise UserError(f"context: {context} is more than the model's {folder.context} tokens.")
     if settings.max_replicas is not None and settings.max_replicas < settings.replicas:
         raise UserError(f"max_replicas: {settings.max_replicas} is less than the {settings.replicas} at least.")
-    ranks = [_rank(label, Path(adapter)) for label, adapter in settings.adapters.items()]
+    shapes = adaptable_shapes(checkpoint_shapes(folder.path)) if settings.adapters else {}
+    ranks = [_checked_rank(label, Path(adapter), shapes) for label, adapter in settings.adapters.items()]
     return Served(settings, folder, name, context, max(ranks, default=0))
 
 
-def _rank(name: str, folder: Path) -> int:
+def _checked_rank(name: str, folder: Path, shapes: Shapes) -> int:
+    from vllm.config.lora import MaxLoRARanks
+
     if not (folder / TENSOR_FILE).is_file():
         raise UserError(f"adapter: {folder} of {name!r} has no {TENSOR_FILE}; give a folder in PEFT's format.")
-    check_no_links(folder)
-    rank = read_json_object(followed(folder / CONFIG_FILE), "adapter").get("r")
-    if type(rank) is not int or rank < 1:
-        raise UserError(f"adapter: {folder / CONFIG_FILE} says that r is {rank!r}; it is a whole number above 0.")
-    return rank
+    adapter = read_adapter(folder)
+    try:
+        check_adapter(adapter, shapes, max(get_args(MaxLoRARanks)))
+    except BadRequest as error:
+        raise UserError(f"{error} It is {name!r}, in {folder}.") from None
+    return int(adapter.config["r"])
 
 
 def read_key(file: str | None) -> str | None:
@@ -270,8 +271,6 @@ def _engine(served: Served, gpus: int) -> dict[str, Any]:
         "max_model_len": served.context,
         "max_num_seqs": settings.concurrent,
         "enable_prefix_caching": True,
-        "enable_auto_tool_choice": True,
-        "tool_call_parser": _PARSERS[folder.dialect.name],
         "override_generation_config": {**_PLAIN_SAMPLING, "max_new_tokens": settings.response},
         # Its grammars keep control tokens out of strings and raise an error when too large; the default's do neither.
         # A small model would produce endless white space, and endless properties that a schema does not name.
@@ -306,12 +305,9 @@ def _adapters(served: Served) -> dict[str, Any]:
     adapters = served.settings.adapters
     if not adapters:
         return {}
-    ranks = [rank for rank in get_args(MaxLoRARanks) if rank >= served.lora_rank]
-    if not ranks:
-        raise UserError(f"adapter: a rank of {served.lora_rank} is more than vLLM can serve.")
     return {
         "enable_lora": True,
         "max_loras": len(adapters),
-        "max_lora_rank": ranks[0],
+        "max_lora_rank": min(rank for rank in get_args(MaxLoRARanks) if rank >= served.lora_rank),
         "lora_modules": [LoRAModulePath(name, str(Path(path).resolve())) for name, path in adapters.items()],
     }

@@ -20,7 +20,8 @@ from envs.errors import UserError
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.text import valid_text
 from policies.prompting import ChatFormat
-from seal_ray.serving.request_models import call_of, content_of
+from seal_ray.serving.answers import Thoughts
+from seal_ray.serving.messages import call_of, content_of, thoughts_of
 
 _ROLES = {"system": "system", "developer": "system", "user": "user"}
 """Role of a message → its name in the chat templates."""
@@ -86,26 +87,29 @@ class ServedFormat(ChatFormat):
         """The prompt of the next answer to OpenAI messages, with these tool documents.
 
         Raises:
-            UserError: No dialogue has such messages: none, an answer at either end, content that is not text, a call
-                without a name, or one that the dialect cannot write.
+            UserError: There are no messages, one that the template or the dialect cannot write, content that is not
+                text, or a call without a name.
             TooLong: The prompt has more than `most` tokens; raised as early as possible.
         """
         shown = [ToolDoc(str(tool["name"]), "", tool, ()) for tool in tools]
         if self._is_longer(_characters(messages) + _characters([tool.document for tool in shown]), most):
             raise TooLong(most)
-        heard: list[Message] = []
+        if not messages:
+            raise UserError("messages: there are none; an answer needs at least one.")
+        heard: dict[int, Message] = {}
         prompt = Prefix()
-        for index, message in enumerate(messages):
+        for index in _in_order_of_calls(messages):
+            message = messages[index]
             if message.get("role") != "assistant":
-                heard.append(self._heard(message, index))
+                heard[index] = self._heard(message, index)
                 continue
-            self._ask(prompt, heard, shown, index)
+            self._ask(prompt, heard, shown)
             known = self._answers.find(prompt, self.as_written(message, index))
             prompt.add(self.completion(self.as_written(message, index, self.disarmed)) if known is None else known)
-            heard = []
+            heard = {}
             if len(prompt.token_ids) > most:
                 raise TooLong(most)
-        self._ask(prompt, heard, shown, len(messages))
+        self._ask(prompt, heard, shown)
         if len(prompt.token_ids) > most:
             raise TooLong(most)
         return tuple(prompt.token_ids)
@@ -129,6 +133,14 @@ class ServedFormat(ChatFormat):
         """Tokens in the vocabulary."""
         return len(self._tokenizer)
 
+    @cached_property
+    def thoughts(self) -> Thoughts:
+        """How the template separates thoughts, if the dialect reads any."""
+        if self.dialect.name != "qwen" or "</think>" not in str(self._tokenizer.chat_template):
+            return Thoughts.NONE
+        prompt = self._render([{"role": "user", "content": "Hello."}], add_generation_prompt=True)
+        return Thoughts.OPEN if prompt.rstrip().endswith("<think>") else Thoughts.TAGGED
+
     @property
     def unspoken(self) -> frozenset[int]:
         """The control tokens that do not end an answer."""
@@ -143,11 +155,15 @@ class ServedFormat(ChatFormat):
         """Characters of the longest token."""
         return max(map(len, self._tokenizer.get_vocab()))
 
-    def _ask(self, prompt: Prefix, heard: Sequence[Message], tools: Sequence[ToolDoc], index: int) -> None:
-        if not heard:
-            place = f"messages[{index - 1}]" if index else "messages"
-            raise UserError(f"{place}: an answer needs a message of the user's or a tool's before it and after it.")
-        prompt.add(self.continuation(heard) if prompt.token_ids else self.opening(heard, tools))
+    def _ask(self, prompt: Prefix, heard: Mapping[int, Message], tools: Sequence[ToolDoc]) -> None:
+        """Adds the messages before an answer, by their places in the request."""
+        new = list(heard.values())
+        try:
+            prompt.add(self.continuation(new, tools=bool(tools)) if prompt.token_ids else self.opening(new, tools))
+        except UserError as error:
+            ends = (min(heard), max(heard)) if heard else ()
+            place = " to ".join(dict.fromkeys(f"messages[{index}]" for index in ends)) or "messages"
+            raise UserError(f"{place}: {str(error).removeprefix('model: ')}") from None
 
     def _heard(self, message: Mapping[str, Any], index: int) -> Message:
         role = message.get("role")
@@ -171,14 +187,17 @@ class ServedFormat(ChatFormat):
         except UserError:  # a call without valid arguments, which its client could not send back either
             return
         ended = token_ids and token_ids[-1] in self.stop_token_ids
-        self._answers.keep(prompt, text, [*token_ids, *(() if ended else self.completion(""))])
+        # Most clients leave the thoughts out when they send an answer back.
+        for written in {text, self.as_written({**message, "reasoning_content": ""}, 0)}:
+            self._answers.keep(prompt, written, [*token_ids, *(() if ended else self.completion(""))])
 
     def as_written(self, message: Mapping[str, Any], index: int, shown: Callable[[str], str] = str) -> str:
         """An earlier answer as the model wrote it, from its parts, each changed by `shown`.
 
         In an answer of unknown origin text, names and arguments are disarmed, but not the markup around them.
         """
-        content = shown(content_of(message, f"messages[{index}]"))
+        content = self.thoughts.written(shown(thoughts_of(message, f"messages[{index}]")))
+        content += shown(content_of(message, f"messages[{index}]"))
         calls = self._calls(list(message.get("tool_calls") or ()), f"messages[{index}].tool_calls", shown)
         joint = "\n" if content and calls and not content.endswith("\n") else ""
         return content + joint + calls
@@ -200,6 +219,17 @@ class ServedFormat(ChatFormat):
         return "\n".join(
             f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": {text}}}\n</tool_call>' for name, text in called
         )
+
+
+def _in_order_of_calls(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The places of messages, with the results of several calls in the order of the calls, as in training."""
+    begin, calls, keys = 0, dict[Any, int](), list[tuple[int, int]]()
+    for index, message in enumerate(messages):
+        is_result = message.get("role") == "tool"
+        if not is_result:
+            begin, calls = index, {call.get("id"): place for place, call in enumerate(message.get("tool_calls") or ())}
+        keys.append((begin, calls.get(message.get("tool_call_id"), len(calls)) if is_result else -1))
+    return sorted(range(len(messages)), key=keys.__getitem__)
 
 
 def _object(text: str, place: str) -> dict[str, JSON]:

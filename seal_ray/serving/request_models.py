@@ -4,7 +4,6 @@ A field that is not listed is refused. A checked request has valid text and plai
 behind it get only what they were made for.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -22,15 +21,13 @@ from typing_extensions import TypedDict
 
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import RefusedRequest, RequestLimits, read_body, wrong
+from seal_ray.serving.messages import check_message
 from seal_ray.serving.schemas import check_schema_size, constraints, grammar_schema
 
 MAX_CHOICES = 8
 """Answers to one request, and prompts in one."""
 MAX_LOGPROBS = 20
 """Alternatives whose log-probabilities are returned, as vLLM's default."""
-_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-_NAMED_ROLES = {"tool": ("tool_call_id", "call"), "function": ("name", "function")}
-"""Role → the key of its message that names what it answers, and that key's default."""
 _AGAINST_GRAMMARS = ("allowed_token_ids", "bad_words", "min_tokens", "ignore_eos")
 """Fields that may forbid the only token that a grammar leaves, which ends the request with a fault."""
 IGNORED = {
@@ -93,7 +90,7 @@ def first_refusal(error: ValidationError, names: Sequence[str]) -> RefusedReques
     if first["type"] == "float_type" and type(first["input"]) is int:  # more than a float can be
         code = "out_of_range"
     if code == "unknown_parameter":
-        reason = f"only {json.dumps(FIXED[place])} is served" if place in FIXED else "such a field is not served"
+        reason = f"only {FIXED[place]} is served" if place in FIXED else "such a field is not served"
         return RefusedRequest(f"{place!r}: {reason}.", param=place, code=code)
     return wrong(place, first["msg"], code)
 
@@ -216,60 +213,13 @@ def _check_number(value: Any, place: str, most: int) -> list[Any]:
 
 def _messages(value: Any, info: ValidationInfo) -> list[dict[str, Any]]:
     messages = _check_number(value, "messages", _limits(info).messages)
-    return [_message(each, f"messages[{index}]") for index, each in enumerate(messages)]
+    return [check_message(each, f"messages[{index}]") for index, each in enumerate(messages)]
 
 
 def _named_function(value: Any) -> dict[str, Any] | None:
-    """The function of a call, a tool or a choice, if it has a name."""
+    """The function of a tool or a choice, if it has a name."""
     function = value.get("function") if isinstance(value, dict) else None
     return function if isinstance(function, dict) and isinstance(function.get("name"), str) else None
-
-
-def _message(value: Any, place: str) -> dict[str, Any]:
-    message = _object(value, place)
-    role = message.get("role")
-    if role not in _ROLES:
-        shown = role[:80] if isinstance(role, str) else type(role).__name__
-        raise wrong(f"{place}.role", f"{shown!r} is not known; allowed are {', '.join(_ROLES)}", "invalid_value")
-    checked: dict[str, Any] = {"role": role, "content": content_of(message, place)}
-    if role in _NAMED_ROLES:
-        key, default = _NAMED_ROLES[role]
-        checked[key] = message[key] if isinstance(message.get(key), str) else default
-    elif role == "assistant" and message.get("tool_calls") is not None:
-        calls = message["tool_calls"]
-        if not isinstance(calls, list):
-            raise wrong(f"{place}.tool_calls", "it is no list")
-        checked["tool_calls"] = [call_of(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(calls)]
-    return checked
-
-
-def content_of(message: Mapping[str, Any], place: str) -> str:
-    """The text of a message, each of its parts on a line. Raises `RefusedRequest` for content that is not text."""
-    content = message.get("content")
-    if content is None or isinstance(content, str):
-        return content or ""
-    parts = content if isinstance(content, list) else [content]
-    texts = [part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise wrong(f"{place}.content", "only text is served", "invalid_value")
-    return "\n".join(map(str, texts))
-
-
-def call_of(value: Any, place: str) -> dict[str, Any]:
-    """A call with its arguments as text. Raises `RefusedRequest` for one without a name."""
-    function = _named_function(value)
-    if function is None:
-        raise wrong(place, "a call needs a function with a name", "invalid_value")
-    arguments = function.get("arguments")
-    if arguments is not None and not isinstance(arguments, str | dict):
-        raise wrong(place, "the arguments of a call are JSON text", "invalid_value")
-    name = value.get("id")
-    text = json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments or "{}"
-    return {
-        "id": name if isinstance(name, str) else "call",
-        "type": "function",
-        "function": {"name": function["name"], "arguments": text},
-    }
 
 
 def _tools(value: Any, info: ValidationInfo) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import RefusedRequest, wrong
-from seal_ray.serving.request_models import IGNORED, content_of, first_refusal
+from seal_ray.serving.messages import content_of
+from seal_ray.serving.request_models import IGNORED, first_refusal
 
 RESPONSE_IGNORED = IGNORED | {"include", "max_tool_calls", "reasoning", "stream_options", "truncation"}
 """Fields without effect; the response repeats `metadata`."""
@@ -114,8 +115,10 @@ def _messages(items: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
             call = {"id": item.get("call_id"), "type": "function", "function": function}
             _answer(messages, ()).setdefault("tool_calls", []).append(call)
         elif kind == "reasoning":
-            thoughts = content_of({"content": item.get("content") or item.get("summary")}, place)
-            if thoughts:
+            parts = item.get("content") or item.get("summary")
+            if isinstance(parts, list):
+                parts = [{**part, "type": "text"} if isinstance(part, dict) else part for part in parts]
+            if thoughts := content_of({"content": parts}, place):
                 _answer(messages, _ANSWER)["reasoning_content"] = thoughts
         elif kind != "message":
             raise wrong(f"{place}.type", f"{str(kind)[:80]!r} is not served", "invalid_value")

@@ -1,13 +1,11 @@
 """A replica of the model: Ray's `LLMServer` with vLLM in it, and prompts as in training."""
 
 import asyncio
-import json
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +13,11 @@ from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 
 from envs.errors import UserError
-from envs.text import valid_text
 from policies.models import open_model
+from seal_ray.serving.answers import AnswerForm, AnswerWriter, Thoughts
 from seal_ray.serving.prompt import ServedFormat, TooLong, is_small
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
+from seal_ray.serving.schemas import grammar_schema
 from seal_ray.serving.start import ComputingCore
 
 if TYPE_CHECKING:
@@ -58,25 +57,56 @@ class Server(LLMServer):
         """Answers a chat, with a 400 if its messages cannot be a dialogue or have too many tokens."""
         try:
             token_ids = await self._rendered(request)
+            form = self._answer_form(request)
             asked = request.max_completion_tokens or request.max_tokens
-            must_call = request.tool_choice not in (None, "none", "auto")
-            self._bound(request, asked or self._context - len(token_ids), constrained=must_call)
-            if must_call:
-                request.parallel_tool_calls = False  # one call; a small model would write an endless list
+            self._bound(request, asked or self._context - len(token_ids))
         except UserError as error:
             return _refused(error, "messages")
         request.max_completion_tokens = None
-        if "skip_special_tokens" not in request.model_fields_set:
+        if form.with_tools or "skip_special_tokens" not in request.model_fields_set:
             request.skip_special_tokens = False  # the whole completion, as the solver's dialogues read it
+        if not request.ignore_eos:
+            request.stop_token_ids = [*(request.stop_token_ids or ()), *self._format.stop_token_ids]
+        # Calls are read here, by the dialect.
+        request.tools, request.tool_choice = None, "none"
         # vLLM accepts the tokens of a prompt that another of its processes has rendered.
         request.kv_transfer_params = {"prompt_token_ids": list(token_ids)}
         # It does not need them any more, and would go through all of them.
         request.messages = request.messages[-1:]
         show_tokens, request.return_token_ids = bool(request.return_token_ids), True
-        return remember_answers(
-            self.read_first([token_ids], request, partial(super().chat, request, raw_request_info)),
+        writer = AnswerWriter(
+            form,
             lambda answer: self._format.keep(token_ids, answer.message(), answer.token_ids),
             show_tokens=show_tokens,
+        )
+        return writer.answers(self.read_first([token_ids], request, partial(super().chat, request, raw_request_info)))
+
+    def _answer_form(self, request: "ChatCompletionRequest") -> AnswerForm:
+        """How the answer is read. A call that must be made gets a grammar, which vLLM makes from the tools."""
+        from vllm.sampling_params import StructuredOutputsParams
+        from vllm.tool_parsers.utils import get_json_schema_from_tools
+
+        choice: Any = request.tool_choice
+        forced: bool | str = choice not in (None, "none", "auto")
+        if forced:
+            forced = True if isinstance(choice, str) else str(choice.function.name)
+            for tool in request.tools or ():
+                tool.function.parameters = grammar_schema(tool.function.parameters or {}, "tools")
+            try:
+                # One call: a small model would write an endless list.
+                schema = get_json_schema_from_tools(choice, request.tools, parallel_tool_calls=False)
+            except ValueError as error:
+                raise UserError(f"tool_choice: {error}") from None
+            if not schema:
+                raise UserError("tool_choice: a call is required, and there are no tools.")
+            request.structured_outputs, request.response_format = StructuredOutputsParams(json=schema), None
+        free = not _is_constrained(request)
+        return AnswerForm(
+            self._format.dialect,
+            self._format.thoughts if free else Thoughts.NONE,
+            with_tools=bool(request.tools) and choice != "none" and (free or bool(forced)),
+            forced=forced,
+            parallel=request.parallel_tool_calls is not False,
         )
 
     async def completions(
@@ -126,7 +156,7 @@ class Server(LLMServer):
             async for part in stream:
                 yield part
 
-    def _bound(self, request: Any, asked: int, *, constrained: bool = False) -> None:
+    def _bound(self, request: Any, asked: int) -> None:
         """Bounds the answer's tokens, and refuses token ids beyond the vocabulary, which would end the engine.
 
         Control tokens are kept out of a constrained answer, whatever the client prefers: the grammar has none in its
@@ -139,88 +169,15 @@ class Server(LLMServer):
             raise UserError(f"token ids: the vocabulary has {self._format.size} tokens.")
         if request.min_tokens > request.max_tokens:
             raise UserError(f"min_tokens: an answer has {request.max_tokens} tokens at most.")
-        form = request.response_format
-        if constrained or request.structured_outputs is not None or (form is not None and form.type != "text"):
+        if _is_constrained(request):
             preferred = {key: max(-_PREFERENCE, min(_PREFERENCE, value)) for key, value in bias.items()}
             request.logit_bias = {**preferred, **{str(token): -100.0 for token in self._format.unspoken}}
 
 
-@dataclass
-class _Answer:
-    """One answer while it arrives."""
-
-    content: str = ""
-    calls: dict[int, list[str]] = field(default_factory=dict)
-    token_ids: list[int] = field(default_factory=list)
-
-    def add(self, part: Mapping[str, Any], token_ids: Sequence[int] | None) -> None:
-        """Adds a message, or a part of one from a stream."""
-        self.content += part.get("content") or ""
-        for place, call in enumerate(part.get("tool_calls") or ()):
-            entry = self.calls.setdefault(call.get("index", place), ["", ""])
-            for index, key in enumerate(("name", "arguments")):
-                entry[index] += (call.get("function") or {}).get(key) or ""
-        self.token_ids += token_ids or ()
-
-    def message(self) -> dict[str, Any]:
-        """The message as a client sends it back."""
-        calls = [{"function": {"name": name, "arguments": text}} for _, (name, text) in sorted(self.calls.items())]
-        return {"role": "assistant", "content": self.content, "tool_calls": calls}
-
-
-async def remember_answers(
-    stream: AsyncGenerator[Any, None], keep: Callable[[_Answer], None], *, show_tokens: bool
-) -> AsyncGenerator[Any, None]:
-    """Passes on the answers of an engine, in parts or whole, and calls `keep` with each at its end.
-
-    An answer that was cut at a text of `stop` is not kept: it has more tokens than text. The others are kept before
-    their client has the end, and so before its next request. The engine must return tokens; clients get them only with
-    `show_tokens`.
-    """
-    answers: dict[int, _Answer] = {}
-
-    def chunk(text: Any) -> Any:
-        if not isinstance(text, str) or not text.startswith("data: {"):
-            return text
-        document = json.loads(text.removeprefix("data: "))
-        for choice in document.get("choices") or ():
-            answer = answers.setdefault(choice.get("index", 0), _Answer())
-            answer.add(choice.get("delta") or {}, choice.get("token_ids"))
-            if choice.get("finish_reason") and not isinstance(choice.get("stop_reason"), str):
-                keep(answer)
-            if not show_tokens:
-                choice.pop("token_ids", None)
-        if show_tokens:
-            return text
-        document.pop("prompt_token_ids", None)
-        return valid_text(f"data: {json.dumps(document, ensure_ascii=False)}\n\n")
-
-    async with aclosing(stream):  # a client that disconnects ends its request in the engine
-        async for part in stream:
-            if isinstance(part, list):
-                yield [chunk(each) for each in part]
-            elif isinstance(part, str):
-                yield chunk(part)
-            else:
-                for choice in getattr(part, "choices", ()):
-                    _make_valid(choice.message)
-                    answer = _Answer()
-                    answer.add(choice.message.model_dump(), choice.token_ids)
-                    if not isinstance(choice.stop_reason, str):
-                        keep(answer)
-                    if not show_tokens:
-                        choice.token_ids = None
-                if not show_tokens and hasattr(part, "prompt_token_ids"):
-                    part.prompt_token_ids = None
-                yield part
-
-
-def _make_valid(message: Any) -> None:
-    """Makes an answer's texts valid Unicode: the parsers of calls decode half surrogate pairs that JSON spells."""
-    message.content = valid_text(message.content) if message.content else message.content
-    for call in message.tool_calls or ():
-        call.function.name = valid_text(call.function.name)
-        call.function.arguments = valid_text(call.function.arguments)
+def _is_constrained(request: Any) -> bool:
+    """Whether a grammar covers the whole answer."""
+    form = request.response_format
+    return request.structured_outputs is not None or (form is not None and form.type != "text")
 
 
 async def _read(engine: Any, prompt: Sequence[int], adapter: Any) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from envs.dialogue import Protocol, UnicodeText
+from envs.dialogue import Protocol
 from envs.errors import UserError
 from envs.folders import make_folder
 from envs.received import read_json_object, read_text
 from envs.roles import SOLVER
 from envs.sources import get_source
+from envs.text_space import UnicodeText
 from policies.engine.choice import choose_dtype, default_kind
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
@@ -286,7 +287,6 @@ class _Run:
         export_model(self._model, weights, part, dtype="bfloat16", **settings)
         if solver.lora_rank:
             export_adapter(self._model, weights, part / ADAPTER, **settings)
-        (part / "recipe.json").unlink(missing_ok=True)  # that of a small model, which does not hold any more
         (part / "README.md").write_text(card(self._plan, self._model, tokens), encoding="utf-8")
         out.mkdir(parents=True, exist_ok=True)
         # config.json marks the model as complete.

@@ -26,6 +26,23 @@ def test_gymnasiums_own_check_passes(name: str) -> None:
     assert made.render() == observation
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_vector_environments_play_as_single_ones(mode: str) -> None:
+    name = "multi_turn_miss_func_3"
+    single = gymnasium.make(DIALOGUE_ID, task=name)
+    vector = gymnasium.make_vec(DIALOGUE_ID, num_envs=2, vectorization_mode=mode, task=name)
+    try:
+        observations, _ = vector.reset(seed=1)
+        assert list(observations) == [single.reset(seed=1)[0]] * 2
+        assert len(observations[0]) > 200
+        said = single.unwrapped.dialect.render_calls([ToolCall("ls", {"a": "ünï\ud83d☃"})])  # type: ignore[attr-defined]
+        observations, rewards, *_ = vector.step((said, "Done."))
+        assert observations[0] == single.step(said)[0] != observations[1]
+        assert list(rewards) == [0.0, 0.0]
+    finally:
+        vector.close()
+
+
 def test_the_first_observation_shows_tools_and_user_and_nothing_more_when_plain() -> None:
     task = get_task("multi_turn_base_0")
     dialogue = Dialogue(task)

@@ -50,7 +50,7 @@ def test_an_installed_package_adds_names_and_replaces_none(monkeypatch: pytest.M
     ("name", "said"),
     [
         ("dott", "drawing.shape: 'dott'.*did you mean 'dot'"),
-        ("no.such.module:Thing", "drawing.shape: 'no.such.module:Thing' cannot be imported"),
+        ("no.such.module:Thing", "drawing.shape: 'no.such.module:Thing' cannot be imported.*looked for in /"),
         (f"{HERE}:Nothing", "cannot be imported"),
         (":", "is no name of Python code"),
         ("..:x", "is no name of Python code"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
 from envs import registry
@@ -69,10 +69,25 @@ BROKEN = {
         written("model.safetensors.index.json", '{"weight_map": {"a": "model.safetensors", "b": "2.safetensors"}}'),
         "lacks 1 of 2 weight files, first 2.safetensors",
     ),
+    "a second file": (
+        lambda folder: shutil.copy(folder / "model.safetensors", folder / "old.safetensors"),
+        "old.safetensors is no part of the model",
+    ),
+    "a leftover adapter": (written("adapter_config.json", "{}"), "holds an adapter"),
+    "another output layer": (lambda folder: _untie(folder), "lm_head.weight that differs"),
     "no tokenizer": (without("tokenizer.json"), "has no tokenizer"),
     "no context": (edited(max_position_embeddings=None), "does not say max_position_embeddings"),
     "another family": (edited(model_type="gpt2"), "is of type 'gpt2', not one of qwen2, qwen3, llama"),
 }
+
+
+def _untie(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    embedding = tensors["model.embed_tokens.weight"]
+    edited(tie_word_embeddings=True)(folder)
+    save_file({**tensors, "lm_head.weight": embedding.clone()}, folder / "model.safetensors")
+    open_model(str(folder))  # equal ones do not matter
+    save_file({**tensors, "lm_head.weight": embedding + 1}, folder / "model.safetensors")
 
 
 def _cut(path: Path) -> None:
@@ -90,9 +105,13 @@ def test_what_is_missing_is_named(name: str, whole: Path, tmp_path: Path) -> Non
     assert "\n" not in str(raised.value)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no folder"):
+def test_a_folder_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="is no folder") as outside:
         open_model(str(tmp_path / "nowhere"))
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(UserError, match="the files that git ignores, such as runs/ and build/"):
+        open_model(str(tmp_path / "nowhere"))
+    assert "job" not in str(outside.value)
 
 
 def test_no_chat_template_and_no_readable_tokenizer(whole: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from envs.task import Task
 from envs.toolworld import tasks
 from envs.toolworld.shown_tools import compact_signature
 from policies import tiny
+from policies.models.folder import template_of
 from policies.prompting import ChatFormat
 from policies.tiny.demonstrations import Demonstration, demonstrations
 from tests.policies.chat_models import chat_format, chat_tokenizer
@@ -159,3 +161,53 @@ def test_a_template_that_cannot_serve_is_told_in_one_sentence(template: str | No
     tokenizer.chat_template = template
     with pytest.raises(UserError, match=sentence):
         ChatFormat(tokenizer, DIALECTS["qwen"], name="it")
+
+
+def test_named_templates_are_chosen_as_transformers_does_for_a_whole_dialogue(tmp_path: Path) -> None:
+    tokenizer = copy.deepcopy(chat_tokenizer("qwen"))
+    tokenizer.add_tokens(['say "it\'s"'])
+    plain = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\nNAME {{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    # As some have it, this one takes tools for given.
+    tools = '{% for tool in tools %}{{ tool.name }} say "it\'s" {% endfor %}' + plain.replace("NAME", "tool_use")
+    tokenizer.chat_template = {"default": plain.replace("NAME", "default"), "tool_use": tools}
+    asked, result = Message("user", 'Hello, say "it\'s".'), Message("tool", "done")
+    (tool,) = load_tasks()["multi_turn_base_0"].tools[:1]
+    forms = []
+    for files in (True, False):
+        folder = tmp_path / str(files)
+        tokenizer.save_pretrained(folder, save_jinja_files=files)
+        assert (folder / "additional_chat_templates" / "tool_use.jinja").is_file() is files
+        assert {"tool_use", "default"} <= set(re.findall(r"\w+", template_of(folder)))
+        forms.append(ChatFormat.load(folder, DIALECTS["qwen"]))
+    for form, given in itertools.product(forms, ([tool], [])):
+        texts = form.text(form.opening([asked], given)), form.text(form.continuation([result], tools=bool(given)))
+        for text in texts:
+            assert ("tool_use" in text, "default" in text) == (bool(given), not given), text
+        assert 's ay "it' in texts[0], "a token that only the other template has is no text"
+
+
+@pytest.mark.parametrize("dialect", ["qwen", "llama3_json", "toolace"])
+def test_a_chat_without_tools_shows_no_word_of_them(dialect: str) -> None:
+    form = ChatFormat(chat_tokenizer("qwen" if dialect == "qwen" else "llama3_json"), DIALECTS[dialect], name="it")
+    asked = [Message("system", "Be brief."), Message("user", "Hello.")]
+    for tokens in (form.opening(asked, []), form.chat(asked)):
+        text = form.text(tokens).lower()
+        assert not [word for word in ("function", "tool", "environment") if word in text]
+        assert text.index("be brief.") < text.index("hello.")
+
+
+def test_the_date_of_a_template_is_the_model_s(tmp_path: Path) -> None:
+    tokenizer = copy.deepcopy(chat_tokenizer("llama3_json"))
+    tokenizer.chat_template = tokenizer.chat_template.replace('"26 Jul 2024"', 'strftime_now("%d %b %Y")')
+    tokenizer.save_pretrained(tmp_path)
+    for date, text in ((None, "26 Jul 2024"), ("2026-11-30", "30 Nov 2026")):
+        (tmp_path / "config.json").write_text(json.dumps({} if date is None else {"seal_ray_date": date}), "utf-8")
+        form = ChatFormat.load(tmp_path, DIALECTS["llama3_json"])
+        assert f"Today Date: {text}\n" in form.text(form.chat([Message("user", "Hello.")]))
+    for wrong in ("today", 5):
+        (tmp_path / "config.json").write_text(json.dumps({"seal_ray_date": wrong}), "utf-8")
+        with pytest.raises(UserError, match=f"seal_ray_date of .* is no date such as 2024-07-26: {wrong!r}"):
+            ChatFormat.load(tmp_path, DIALECTS["llama3_json"])

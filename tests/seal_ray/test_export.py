@@ -30,6 +30,11 @@ METRICS = (
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = random_chat_model(tmp_path_factory.mktemp("models") / "random-qwen", "qwen", context=512)
     GenerationConfig(eos_token_id=2, temperature=0.7, do_sample=True).save_pretrained(folder)
+    named = folder / "additional_chat_templates" / "tool_use.jinja"
+    named.parent.mkdir()
+    named.write_text("{{ tools }}<|im_end|>", "utf-8")
+    for stray in ("trainer_state.json", "pytorch_model.bin.index.json", "recipe.json"):
+        (folder / stray).write_text("{}", "utf-8")
     return folder
 
 
@@ -111,6 +116,21 @@ def test_an_exported_model_is_the_checkpoint_s(
     assert open_model(str(out)).context == 512
     assert GenerationConfig.from_pretrained(out).temperature == 0.7
     assert AutoTokenizer.from_pretrained(out).chat_template == AutoTokenizer.from_pretrained(base).chat_template
+    assert not {path.name for path in out.iterdir()} & {"trainer_state.json", "pytorch_model.bin.index.json"}
+
+
+def test_an_exported_model_has_the_names_of_transformers_4(tmp_path: Path) -> None:
+    """Version 4.57 knows neither `TokenizersBackend` nor a list of extra tokens nor `rope_parameters`."""
+    tiny = open_model("tiny")
+    export_model(tiny, load_file(tiny.path / "model.safetensors"), tmp_path / "model", dtype="bfloat16")
+    tokenizer = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text("utf-8"))
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert "extra_special_tokens" not in tokenizer
+    assert json.loads((tmp_path / "model" / "config.json").read_text("utf-8"))["rope_theta"] == 1_000_000
+    before, after = (AutoTokenizer.from_pretrained(folder) for folder in (tiny.path, tmp_path / "model"))
+    assert after.get_vocab() == before.get_vocab()
+    assert after.all_special_ids == before.all_special_ids
+    assert torch.equal(logits(auto(tmp_path / "model")), logits(auto(tiny.path)))
 
 
 def test_an_exported_adapter_is_the_checkpoint_s(lora: Path, base: Path, tmp_path: Path, run_main: RunMain) -> None:

@@ -17,7 +17,7 @@ from envs.errors import UserError
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.memory_estimate import Available
 from seal_ray.report.files import RunFolder
-from seal_ray.run.cluster import connected
+from seal_ray.run.cluster import ClusterNotStarted, connected
 from seal_ray.run.recorder import TrainingOutcome
 from tests.command_line import Refusal, RunMain
 from tests.processes import PROGRAM, read_until, seal_ray
@@ -77,6 +77,27 @@ def test_a_cluster_that_gives_no_answer_may_ask_for_a_token(mode: str | None, mo
         pass
     hint = "" if mode else "; if it requires a token, export RAY_AUTH_MODE=token"
     assert str(found.value) == f"RAY_ADDRESS: the cluster at 10.0.0.1:6379 cannot be joined (Failed to connect.){hint}."
+
+
+@pytest.mark.parametrize(("failures", "starts"), [(0, 1), (2, 3), (3, 3)])
+def test_ray_gets_several_attempts_to_start_on_a_busy_machine(
+    failures: int, starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[Any] = []
+
+    def init(**settings: Any) -> None:
+        attempts.append(settings)
+        if len(attempts) <= failures:
+            raise Exception("The current node timed out\nduring startup.")  # as Ray raises it
+
+    monkeypatch.setattr("ray.init", init)
+    for name in ("RAY_ADDRESS", "RAY_worker_niceness", "RAY_gcs_server_port_wait_time_s"):
+        monkeypatch.setenv(name, "")  # which may be set, and end with the test
+        monkeypatch.delenv(name)
+    failed = pytest.raises(ClusterNotStarted, match=r"in 3 attempts \(The current node timed out during startup.\)")
+    with failed if failures == 3 else nullcontext(), connected() as is_own:
+        assert is_own
+    assert len(attempts) == starts
 
 
 @pytest.mark.parametrize("preset", ["qwen2.5-7b", "qwen2.5-3b", "toolace-2-8b"])

@@ -201,7 +201,7 @@ def test_validate_changes_nothing_and_says_nothing(
 def test_agents_are_built_in_one_order_with_every_hash_seed() -> None:
     """Adapters begin at random: in another order the same seed would give each agent the other's."""
     program = (
-        "from envs.dialogue import UnicodeText\n"
+        "from envs.text_space import UnicodeText\n"
         "from seal_ray.algorithm.config import SealConfig\n"
         "config = SealConfig().curator(kind='llm', trainable=True)\n"
         "config.validate()\n"

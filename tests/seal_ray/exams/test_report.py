@@ -73,6 +73,34 @@ def test_the_paired_interval_covers_the_truth_where_groups_are_few_and_large(gro
     assert covered >= 558
 
 
+@pytest.mark.parametrize("agreement", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("sizes", [[5] * 20, [1] * 40 + [20] * 5, [1] * 10 + [30]], ids=["equal", "unequal", "one"])
+def test_intervals_cover_the_truth_with_groups_of_any_size(sizes: list[int], agreement: float) -> None:
+    """An item repeats the first of its group with the probability `agreement`; the base is right in 40 %, not 60."""
+    rng, draws = random.Random(0), 600
+    shares = differences = 0
+
+    def right(probability: float, size: int) -> list[bool]:
+        first = rng.random() < probability
+        return [first if rng.random() < agreement else rng.random() < probability for _ in range(size)]
+
+    for _ in range(draws):
+        groups = [(right(0.6, size), right(0.4, size)) for size in sizes]
+        model, base = (
+            [
+                Answer(f"{group}-{place}", "c", str(group), True, won, "", "stop", None, 1, 1)
+                for group, each in enumerate(groups)
+                for place, won in enumerate(each[side])
+            ]
+            for side in (0, 1)
+        )
+        (row,) = exam_rows("s", model, by_item(base))
+        assert row.compared is not None
+        shares += row.model.low <= 0.6 <= row.model.high
+        differences += row.compared.difference.low <= 0.2 <= row.compared.difference.high
+    assert min(shares, differences) >= 0.92 * draws
+
+
 def test_one_group_tells_nothing_of_others() -> None:
     assert paired_difference({"story": [1.0] * 20 + [0.0] * 11}) == Interval(20 / 31, -1.0, 1.0)
 

@@ -13,6 +13,8 @@ from seal_ray.exams.exam_run import choose_items
 from seal_ray.exams.tau2.inspecting import environment
 from seal_ray.exams.tau2.playing import Tau2Dialogue
 from tests.command_line import RunMain
+from tests.policies.chat_models import random_chat_model
+from tests.processes import seal_ray
 from tests.seal_ray.exams.tau2_script import Script, actions, changes, interpreter, needs_inspect, serving, tasks
 
 LIMIT = 4
@@ -124,3 +126,16 @@ def test_hostile_calls_are_answered_and_change_nothing(
     assert asked.asked.total() == len(HOSTILE) + 3, "each is answered, and the user's messages come before and after"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert not [path for path in tmp_path.rglob("*") if "hostile" in path.name]
+
+
+@pytest.mark.long
+@needs_inspect
+def test_a_random_model_of_llama_s_shape_is_examined(tmp_path: Path) -> None:
+    model = str(random_chat_model(tmp_path / "llama", "llama3_json", context=65_536))
+    bounds = ("--limit", "1", "--turns", "2", "--response", "16", "--context", "49152")
+    command = ("exam", model, "--suite", "tau2-airline", "--user-model", model, "--out", str(tmp_path / "out"))
+    # Not as forks of preloaded processes: their end kills the test process here.
+    seal_ray(*command, *bounds, SEAL_RAY_TESTS_PRELOADED="")
+    (row,) = map(json.loads, (tmp_path / "out/model/tau2-airline/answers.jsonl").read_text().splitlines())
+    assert row["end"] == "turns"
+    assert sum(said.startswith("model: ") for said in row["said"]) == 2

@@ -224,7 +224,7 @@ def test_a_response_is_a_chat_s_answer_whole_and_streamed() -> None:
     results = [{"type": "function_call_output", "call_id": call["id"], "output": "ok"} for call in CALLS]
     replica.client.responses.create(model="m", input=[*ITEMS, *whole.output, *results])
     answer, *given = replica.got["messages"][2:]
-    assert (answer["content"], answer["tool_calls"]) == ("Let me look.", CALLS)
+    assert (answer["reasoning_content"], answer["content"], answer["tool_calls"]) == ("Hmm.", "Let me look.", CALLS)
     assert given == [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in CALLS]
 
 
@@ -257,6 +257,7 @@ def test_a_cut_response_is_incomplete_and_one_with_a_fault_failed() -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
         ({"input": [{"type": "function_call_output", "output": 7}]}, "input[0].output"),
         ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
+        *(({"input": [{"type": "reasoning", key: 7}]}, "input[0]") for key in ("content", "summary")),
         ({"input": [{"type": "function_call"}]}, "input[0].tool_calls[0]"),
         ({"max_output_tokens": 10**9}, "max_output_tokens"),
         ({"temperature": "hot"}, "temperature"),

@@ -1,6 +1,7 @@
 """The prompts of served chats: token by token those that a solver would have been given."""
 
 import asyncio
+import copy
 import json
 import re
 import time
@@ -18,9 +19,10 @@ from envs.toolworld import generate
 from policies import tiny
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
+from seal_ray.serving.answers import AnswerForm, AnswerReader, AnswerWriter, Thoughts
 from seal_ray.serving.prompt import AnswerMemory, Prefix, ServedFormat, TooLong, is_small
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
-from seal_ray.serving.server import Server, remember_answers
+from seal_ray.serving.server import Server
 from tests.policies.chat_models import FAMILIES, chat_tokenizer, family_tokenizer
 
 HELLO = {"role": "user", "content": "Hello."}
@@ -131,6 +133,34 @@ def test_tokens_of_more_calls_than_the_message_has_are_not_remembered() -> None:
         assert (found == tuple(sampled)) is remembered, text
 
 
+@pytest.mark.parametrize(
+    ("kind", "said", "written"),
+    [
+        (Thoughts.TAGGED, "<think>Why?</think>So.", "<think>\nWhy?\n</think>\n\nSo."),
+        (Thoughts.OPEN, "Why?</think>So.", "Why?\n</think>\n\nSo."),
+    ],
+)
+def test_thoughts_come_back_as_they_were_sampled_or_as_templates_write_them(
+    kind: Thoughts, said: str, written: str
+) -> None:
+    tokenizer = copy.deepcopy(chat_tokenizer("qwen"))
+    if kind is Thoughts.OPEN:
+        before, begin, after = tokenizer.chat_template.rpartition("<|im_start|>assistant\\n")
+        tokenizer.chat_template = f"{before}{begin}<think>\\n{after}"
+    form = ServedFormat(tokenizer, DIALECTS["qwen"], name="thinking")
+    assert form.thoughts is kind
+    reader = AnswerReader(AnswerForm(form.dialect, kind))
+    reader.add(said)
+    reader.end(is_cut=False)
+    first, message, sampled = form.prompt([HELLO], []), reader.message(), form.tokens(said)
+    assert (message["reasoning_content"], message["content"]) == ("Why?", "So.")
+    unknown = form.prompt([HELLO, message, HELLO], [])
+    assert form.text(unknown[len(first) :]).startswith(f"{written}<|im_end|>")
+    form.keep(first, message, sampled)
+    for sent in (message, {**message, "reasoning_content": None}):
+        assert form.prompt([HELLO, sent, HELLO], [])[: len(first) + len(sampled)] == (*first, *sampled)
+
+
 def test_only_the_newest_answers_are_remembered() -> None:
     answers = AnswerMemory(most=2)
     for number in range(3):
@@ -143,9 +173,7 @@ def test_only_the_newest_answers_are_remembered() -> None:
 @pytest.mark.parametrize(
     ("messages", "sentence"),
     [
-        ([], "messages: an answer needs"),
-        ([HELLO, {"role": "assistant", "content": "Hi."}], r"messages\[1\]: an answer needs"),
-        ([{"role": "assistant", "content": "Hi."}, HELLO], "messages: an answer needs"),
+        ([], "messages: there are none"),
         ([{"role": "robot", "content": "Hi."}], "'robot' is not known"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "only text is served"),
         ([HELLO, {"role": "assistant", "tool_calls": [{"id": "a"}]}, HELLO], "a call needs a function"),
@@ -215,9 +243,9 @@ def test_a_chat_that_is_too_long_is_refused_as_soon_as_that_is_known(monkeypatch
     rendered: list[Any] = []
     continuation = form.continuation
 
-    def noted(heard: Any) -> tuple[int, ...]:
+    def noted(heard: Any, *, tools: bool) -> tuple[int, ...]:
         rendered.append(heard)
-        return continuation(heard)
+        return continuation(heard, tools=tools)
 
     monkeypatch.setattr(form, "continuation", noted)
     with pytest.raises(TooLong, match="1000 tokens"):
@@ -324,6 +352,6 @@ async def test_an_answer_that_a_text_cut_is_not_remembered(stop: str, kept: list
 
     found: list[str] = []
 
-    heard = remember_answers(said(), lambda answer: found.append(answer.content), show_tokens=False)
-    assert "token_ids" not in str([part async for part in heard])
+    writer = AnswerWriter(AnswerForm(DIALECTS["qwen"]), lambda answer: found.append(answer.content), show_tokens=False)
+    assert "token_ids" not in str([part async for part in writer.answers(said())])
     assert found == kept

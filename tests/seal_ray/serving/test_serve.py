@@ -224,11 +224,14 @@ def calls_of(steps: list[Any]) -> list[tuple[str, Any]]:
 
 
 def test_a_call_can_be_required(server: Running) -> None:
-    tool = {"name": "ls", "description": "List.", "parameters": {"type": "object", "properties": {}}}
+    place = {"type": "string", "format": "path", "pattern": "^/[a-c]{2}$"}
+    parameters = {"type": "object", "properties": {"place": place}, "required": ["place"]}
+    tool = {"name": "ls", "description": "List.", "strict": True, "parameters": parameters}
     chat = {**CHAT, "tools": [{"type": "function", "function": tool}], "tool_choice": "required"}
     with server.client() as client:
         (call,) = client.chat.completions.create(**chat).choices[0].message.tool_calls or []
     assert call.function.name == "ls"
+    assert len(json.loads(call.function.arguments)["place"]) == 3
 
 
 def test_a_response_and_several_greedy_answers_are_the_chat_s(server: Running) -> None:

@@ -1,13 +1,14 @@
 """Settings of a server: mistakes are one sentence, and nothing is started."""
 
-import json
 import socket
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
 import yaml  # type: ignore[import-untyped]
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
@@ -20,6 +21,9 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from envs.errors import UserError
+from policies.engine import Adapter
+from policies.engine.adapters import lora_tensor_names, write_adapter
+from policies.engine.requests import checkpoint_shapes
 from seal_ray.cli.serve import check_address
 from seal_ray.serving.admission import Intake, RequireKey, digest_of
 from seal_ray.serving.app import KEY_VARIABLE, ServingSettings, build, llm_config, read_key, resolve
@@ -137,17 +141,54 @@ def test_the_examples_of_config_files_are_valid(file: str, name: str, tmp_path: 
 
 
 @pytest.mark.usefixtures("front")
-@pytest.mark.parametrize(("dialect", "parser"), [("qwen", "hermes"), ("llama3_json", "llama3_json")])
-def test_the_parser_follows_the_dialect_and_the_scale_the_settings(dialect: str, parser: str, tmp_path: Path) -> None:
-    folder = random_chat_model(tmp_path / "model", dialect, context=512)
+def adapter_of(folder: Path, rank: int = 4) -> Adapter:
+    """An adapter of the first query layer of the model."""
+    module = "model.layers.0.self_attn.q_proj"
+    outputs, inputs = checkpoint_shapes(folder)[f"{module}.weight"]
+    half_a, half_b = lora_tensor_names(module)
+    tensors = {half_a: torch.ones(rank, inputs), half_b: torch.ones(outputs, rank)}
+    return Adapter({"peft_type": "LORA", "r": rank, "lora_alpha": 8}, tensors)
+
+
+A, B = lora_tensor_names("model.layers.0.self_attn.q_proj")
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "sentence"),
+    [
+        ({}, {A: None}, f"'{A}' is missing"),
+        ({}, {f"base_model.{A}": torch.ones(4, 64)}, "is no half of a module"),
+        ({}, {name.replace("layers.0", "layers.9"): torch.ones(4, 4) for name in (A, B)}, "is no half of a module"),
+        ({}, {A: torch.full((4, 64), float("nan"))}, "no finite floating-point numbers"),
+        ({}, {A: torch.ones(4, 63)}, "has shape"),
+        ({"r": 8}, {}, "has shape"),
+        ({"r": 2_000}, {}, "the engine takes 1 to"),
+        ({"rank_pattern": {"q_proj": 2}}, {}, "rank_pattern is"),
+        ({"alpha_pattern": {"q_proj": 2}}, {}, "alpha_pattern is"),
+        ({"use_dora": True}, {}, "use_dora is True"),
+        ({"init_lora_weights": "pissa"}, {}, "changes the base model"),
+    ],
+)
+def test_an_adapter_that_vllm_would_not_serve_exactly_is_refused(
+    config: dict[str, Any], change: dict[str, torch.Tensor | None], sentence: str, tmp_path: Path
+) -> None:
+    folder = random_chat_model(tmp_path / "model", "qwen", context=512)
+    whole = adapter_of(folder)
+    tensors = {name: tensor for name, tensor in {**whole.tensors, **change}.items() if tensor is not None}
+    write_adapter(Adapter({**whole.config, **config}, tensors), tmp_path / "adapter", base="")
+    with pytest.raises(UserError, match=sentence) as raised:
+        resolve(ServingSettings(model=str(folder), adapters={"a": str(tmp_path / "adapter")}))
+    assert "'a'" in str(raised.value)
+
+
+def test_the_engine_and_the_scale_follow_the_settings(tmp_path: Path) -> None:
+    folder = random_chat_model(tmp_path / "model", "llama3_json", context=512)
     adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    (adapter / "adapter_model.safetensors").write_bytes(b"")
-    (adapter / "adapter_config.json").write_text(json.dumps({"r": 12}), "utf-8")
+    write_adapter(adapter_of(folder, rank=12), adapter, base="")
     settings = ServingSettings(model=str(folder), adapters={"a": str(adapter)}, replicas=2, max_replicas=4)
     served = resolve(settings)
     config = llm_config(served, gpus=0)
-    assert config.engine_kwargs["tool_call_parser"] == parser
+    assert "tool_call_parser" not in config.engine_kwargs
     assert config.engine_kwargs["max_model_len"] == 512
     assert config.engine_kwargs["max_lora_rank"] == 16
     sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}

@@ -11,8 +11,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
-from envs.dialogue import UnicodeText
 from envs.roles import CURATOR, SOLVER
+from envs.text_space import UnicodeText
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.config.resolve import LORA_TARGETS, AgentSpec
 from seal_ray.config.schema import TrainingSection

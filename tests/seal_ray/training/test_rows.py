@@ -3,19 +3,22 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from envs.diagnosis import Label
 from policies.plain_view import NoView, PlainView
 from policies.rollouts import Fault
+from policies.trajectory import Trajectory
 from seal_ray.config.schema import ReweightingSection, TrainingSection
 from seal_ray.grpo.advantages import dr_grpo
-from seal_ray.grpo.rewards import success
+from seal_ray.grpo.rewards import find_reward, success
 from seal_ray.grpo.reweighting import Reweighter
+from seal_ray.rollout.dispatch import TooManyFaults, check_faults
 from seal_ray.rollout.metrics import rollout_metrics
 from seal_ray.rollout.planner import Planner
-from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Group, GroupPlan, Member
+from seal_ray.rollout.types import PLAIN, PLAIN_ARM, REWARD_FAULT, Group, GroupPlan, Member
 from seal_ray.training.rows import Dropped, GroupScorer, RoundRows, ScoredGroup, even_parts, make_rows
 from tests.seal_ray.grpo.diagnoses import diagnosed
 from tests.seal_ray.rollout.rounds import ARMS, SCORE, Allocator, Solver, sparse_spec
@@ -175,3 +178,42 @@ def test_minibatches_are_as_few_and_as_even_as_can_be() -> None:
     rows = rows_of(groups, TrainingSection(groups=5, minibatch_groups=2, epochs=2))
     assert [len(each.groups) for each in rows.minibatches] == [1, 2, 2] * 2
     assert [each.global_tokens for each in rows.minibatches[:3]] == [3, 6, 6]
+
+
+def none(_: Trajectory) -> None:
+    return None
+
+
+def not_a_number(_: Trajectory) -> float:
+    return float("nan")
+
+
+def raising(_: Trajectory) -> float:
+    raise PermissionError
+
+
+def words(_: Trajectory) -> Any:
+    return "high"
+
+
+@pytest.mark.parametrize("name", ["not_a_number", "raising", "words"])
+def test_a_reward_that_fails_is_a_fault_that_names_reward_and_task(name: str) -> None:
+    reward = find_reward(f"{__name__}:{name}")
+    group = played(pair(), [1.0, 0.0, 1.0, 0.0]).scored(lambda each: reward(each) if each.reward else 0.0)
+    assert [fault.kind for fault in group.faults] == [REWARD_FAULT] * 2
+    assert all(
+        fault.message.startswith(f"{group.plan.task}: its reward '{__name__}:{name}' ") for fault in group.faults
+    )
+    assert [member.reward for member in group.played] == [0.0, 0.0]
+    check_faults([group], max_share=0.5)
+    with pytest.raises(TooManyFaults, match=f"2 of 4 dialogues were lost to faults .*{name}"):
+        check_faults([group], max_share=0.4)
+
+
+def test_a_reward_of_none_leaves_the_dialogue_out_and_is_no_fault() -> None:
+    reward = find_reward(f"{__name__}:none")
+    group = played(pair(), [1.0, 0.0, 1.0, 0.0]).scored(lambda each: reward(each) if each.reward else 0.0)
+    check_faults([group], max_share=0.0)
+    metrics = rollout_metrics([group], ["base"])
+    assert (metrics["solver/left_out"], metrics["diagnosis/faults"], metrics["solver/rollouts"]) == (2, 0, 2)
+    assert [member.reward for member in group.played] == [0.0, 0.0]
