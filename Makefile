@@ -41,13 +41,14 @@ inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites 
 	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
 	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/inspect.txt
 
-clients: setup ## play dialogues with seven clients of OpenAI's interfaces, old and new, against a server (three minutes, 1 GB)
+clients: setup ## play dialogues with seven clients of OpenAI's interfaces, old and new, against a server, and have models say given texts (eight minutes, 1 GB)
 	@for name in old new; do \
 		test -x .venv/clients-$$name/bin/python || $(BIN)/python -m venv .venv/clients-$$name || exit; \
 		.venv/clients-$$name/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 			-r requirements/clients-$$name.txt || exit; \
 	done
 	$(BIN)/python -m tests.clients .venv/clients-old .venv/clients-new
+	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/seal_ray/serving/test_scripted.py
 
 warm: setup ## teach SmolLM2-135M to play, and extract the adapter of smollm2-135m-warm (runs/warm): two hours on two cores, goes on when interrupted
 	@$(BIN)/seal-ray warm-start --model smollm2-135m --out runs/warm-short --tokens 900000 --evaluate-every 110 \

@@ -5,10 +5,9 @@ replayed without them: a fresh plain dialogue of its task, with the very complet
 the same results, and only the texts between the completions differ. A rollout with `CueDependence` has no plain view.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Any
 
 from envs.errors import EnvironmentFault
 from envs.interface import Interface
@@ -98,17 +97,7 @@ def replayed(
         return NoView.REWARD
     if trajectory.diagnosis != replay.dialogue.diagnosis or finished != (trajectory.end is End.FINISHED):
         return NoView.LABELS
-    first, second = trajectory.trace, replay.dialogue.trace
-    return replay if first == second or _same(astuple(first), astuple(second)) else NoView.TRACE
-
-
-def _same(first: Any, second: Any) -> bool:
-    """Whether plain values are equal, with NaN equal to NaN: a call can have it as an argument."""
-    if isinstance(first, dict) and isinstance(second, dict):
-        return first.keys() == second.keys() and all(_same(value, second[key]) for key, value in first.items())
-    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        return len(first) == len(second) and all(map(_same, first, second))
-    return bool(first == second or (first != first and second != second))
+    return replay if trajectory.trace == replay.dialogue.trace else NoView.TRACE
 
 
 def _cue_dependence(trajectory: Trajectory, replay: TokenDialogue, form: ChatFormat) -> CueDependence | None:

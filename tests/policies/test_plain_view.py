@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from dataclasses import replace
 from typing import Any
@@ -180,21 +179,6 @@ def test_a_world_that_fails_in_the_replay_leaves_no_view() -> None:
     assert view_of(trajectory, task) is NoView.FAULT
     with pytest.raises(EnvironmentFault):
         play(task, FORM, ["Done."], interface=GUIDED)
-
-
-def test_nan_is_the_same_argument_twice() -> None:
-    call = FORM.dialect.render_calls([ToolCall(TASK.tools[0].name, {"x": [float("nan"), {"y": float("inf")}]})])
-    assert "NaN" in call
-    trajectory = play(TASK, FORM, [call, "Done."], interface=FEEDBACK)
-    sent = pickle.loads(pickle.dumps(trajectory))
-    assert trajectory.trace != sent.trace
-    assert view_of(sent) == view_of(trajectory)
-    assert isinstance(view_of(sent), PlainView)
-    (step, *_), *_ = trajectory.trace.turns
-    (record,) = step.calls
-    changed = replace(record, call=ToolCall(record.call.name, {"x": [float("nan"), {"y": float("nan")}]}))
-    turns = ((replace(step, calls=(changed,)), *trajectory.trace.turns[0][1:]), *trajectory.trace.turns[1:])
-    assert view_of(replace(trajectory, trace=replace(trajectory.trace, turns=turns))) is NoView.TRACE
 
 
 @pytest.mark.parametrize(

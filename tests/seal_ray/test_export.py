@@ -120,7 +120,7 @@ def test_an_exported_model_is_the_checkpoint_s(
 
 
 def test_an_exported_model_has_the_names_of_transformers_4(tmp_path: Path) -> None:
-    """Version 4.57 knows neither `TokenizersBackend` nor a list of extra tokens nor `rope_parameters`."""
+    """Version 4.57 has neither `TokenizersBackend` nor a list of extra tokens nor `rope_parameters`."""
     tiny = open_model("tiny")
     export_model(tiny, load_file(tiny.path / "model.safetensors"), tmp_path / "model", dtype="bfloat16")
     tokenizer = json.loads((tmp_path / "model" / "tokenizer_config.json").read_text("utf-8"))

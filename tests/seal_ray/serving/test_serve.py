@@ -271,7 +271,7 @@ def test_openai_s_client_knows_the_errors(server: Running) -> None:
     [
         *(b"", b"\xff\xfe", b"[" * 100_000),
         {"model": NAME},
-        {**CHAT, "messages": [*CHAT["messages"], {"role": "assistant", "content": "Hi."}]},
+        {**CHAT, "messages": [{"role": "assistant", "audio": {"id": "x"}}]},
         {**CHAT, "max_tokens": 10 * CONTEXT},
         {**CHAT, "stream": True, "messages": [{"role": "user", "content": "word " * 2 * CONTEXT}]},
     ],
