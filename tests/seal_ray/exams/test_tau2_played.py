@@ -51,7 +51,7 @@ def test_a_known_share_is_right_and_nothing_is_asked_twice(
         said = run_main(*arguments, code=1)
     assert said.startswith("failed: tau2-telecom: the ")
     assert "can no longer be reached (Connection error)" in said
-    assert "no score was written; the same command goes on from there." in said
+    assert "no score was written; the same command resumes from there." in said
     assert not (out / "exam.md").exists()
     with serving(expected, port):
         said = run_main(*arguments)
