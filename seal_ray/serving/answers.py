@@ -51,7 +51,7 @@ class Thoughts(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerForm:
+class AnswerRules:
     """How an answer is read: by the dialect, `with_tools` if there are any.
 
     With `forced` a grammar makes the answer JSON: a list of calls, or the arguments of the function of that name.
@@ -76,9 +76,9 @@ class AnswerPart:
 class AnswerReader:
     """Reads one completion as it arrives. `token_ids` are its tokens so far."""
 
-    def __init__(self, form: AnswerForm) -> None:
-        self._form = form
-        self._stream = form.dialect.stream()
+    def __init__(self, rules: AnswerRules) -> None:
+        self._rules = rules
+        self._stream = rules.dialect.stream()
         self._text = ""
         self.thoughts = ""
         self.content = ""
@@ -88,22 +88,22 @@ class AnswerReader:
     def add(self, text: str) -> AnswerPart:
         """Reads more text. Returns what no continuation can change and was not returned before."""
         self._text += text
-        if self._form.forced:
+        if self._rules.forced:
             return AnswerPart()
-        settled = self._stream.settled(self._text) if self._form.with_tools else len(self._text)
+        settled = self._stream.settled(self._text) if self._rules.with_tools else len(self._text)
         return self._part(self._text[:settled], is_whole=False)
 
     def end(self, *, is_cut: bool) -> AnswerPart:
         """The rest of the answer. One that the token limit cut has no calls, as in training."""
-        if is_cut or not self._form.with_tools:
+        if is_cut or not self._rules.with_tools:
             return self._part(self._text, is_whole=True)
-        if self._form.forced:
-            self.calls = _forced_calls(self._text, self._form.forced)
+        if self._rules.forced:
+            self.calls = _forced_calls(self._text, self._rules.forced)
             content = "" if self.calls else self._text
         else:
-            parsed = self._form.dialect.parse(self._text)
+            parsed = self._rules.dialect.parse(self._text)
             self.calls, content = parsed.calls, parsed.content(self._text)
-        if not self._form.parallel:
+        if not self._rules.parallel:
             self.calls = self.calls[:1]
         return self._part(content, is_whole=True)
 
@@ -118,7 +118,7 @@ class AnswerReader:
         }
 
     def _part(self, text: str, *, is_whole: bool) -> AnswerPart:
-        thoughts, content = self._form.thoughts.separate(text, is_whole=is_whole)
+        thoughts, content = self._rules.thoughts.separate(text, is_whole=is_whole)
         part = AnswerPart(thoughts[len(self.thoughts) :], content[len(self.content) :], self.calls)
         self.thoughts, self.content = thoughts, content
         return part
@@ -142,9 +142,9 @@ def _entry(call: ToolCall) -> dict[str, Any]:
     return {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": _function(call)}
 
 
-def _finish(reason: str, form: AnswerForm, calls: tuple[ToolCall, ...]) -> str:
+def _finish(reason: str, rules: AnswerRules, calls: tuple[ToolCall, ...]) -> str:
     """OpenAI's reason for the end of an answer: a call that the client named is no reason of its own."""
-    return "tool_calls" if calls and reason == "stop" and not isinstance(form.forced, str) else reason
+    return "tool_calls" if calls and reason == "stop" and not isinstance(rules.forced, str) else reason
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class AnswerWriter:
     only with `show_tokens`.
     """
 
-    form: AnswerForm
+    rules: AnswerRules
     keep: Callable[[AnswerReader], None]
     show_tokens: bool
     _readers: dict[int, AnswerReader] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class AnswerWriter:
                     yield part
 
     def _read(self, index: int, text: str | None, token_ids: Any, finish: str | None, stop: Any) -> list[AnswerPart]:
-        reader = self._readers.setdefault(index, AnswerReader(self.form))
+        reader = self._readers.setdefault(index, AnswerReader(self.rules))
         reader.token_ids += token_ids or ()
         parts = [reader.add(text or "")]
         if finish is not None:
@@ -199,7 +199,7 @@ class AnswerWriter:
         message.tool_calls = [CompletedCall(**_entry(call)) for call in reader.calls]
         if reader.thoughts:
             message.reasoning_content = reader.thoughts
-        choice.finish_reason = _finish(choice.finish_reason, self.form, reader.calls)
+        choice.finish_reason = _finish(choice.finish_reason, self.rules, reader.calls)
         if not self.show_tokens:
             choice.token_ids = None
 
@@ -231,7 +231,7 @@ class AnswerWriter:
         for place, delta in enumerate(deltas):
             yield {"index": index, "delta": delta, "finish_reason": None, **(tokens if place == 0 else {})}
         if finish is not None:
-            ended = {"index": index, "delta": {}, "finish_reason": _finish(finish, self.form, calls)}
+            ended = {"index": index, "delta": {}, "finish_reason": _finish(finish, self.rules, calls)}
             yield {**ended, "stop_reason": choice.get("stop_reason")}
 
     def _shows(self, key: str) -> bool:

@@ -14,7 +14,7 @@ from ray.serve.llm.deployment import LLMServer
 
 from envs.errors import UserError
 from policies.models import open_model
-from seal_ray.serving.answers import AnswerForm, AnswerWriter, Thoughts
+from seal_ray.serving.answers import AnswerRules, AnswerWriter, Thoughts
 from seal_ray.serving.prompt import ServedFormat, TooLong, is_small
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
 from seal_ray.serving.schemas import grammar_schema
@@ -57,13 +57,13 @@ class Server(LLMServer):
         """Answers a chat, with a 400 if its messages cannot be a dialogue or have too many tokens."""
         try:
             token_ids = await self._rendered(request)
-            form = self._answer_form(request)
+            rules = self._answer_rules(request)
             asked = request.max_completion_tokens or request.max_tokens
             self._bound(request, asked or self._context - len(token_ids))
         except UserError as error:
             return _refused(error, "messages")
         request.max_completion_tokens = None
-        if form.with_tools or "skip_special_tokens" not in request.model_fields_set:
+        if rules.with_tools or "skip_special_tokens" not in request.model_fields_set:
             request.skip_special_tokens = False  # the whole completion, as the solver's dialogues read it
         if not request.ignore_eos:
             request.stop_token_ids = [*(request.stop_token_ids or ()), *self._format.stop_token_ids]
@@ -75,13 +75,13 @@ class Server(LLMServer):
         request.messages = request.messages[-1:]
         show_tokens, request.return_token_ids = bool(request.return_token_ids), True
         writer = AnswerWriter(
-            form,
+            rules,
             lambda answer: self._format.keep(token_ids, answer.message(), answer.token_ids),
             show_tokens=show_tokens,
         )
         return writer.answers(self.read_first([token_ids], request, partial(super().chat, request, raw_request_info)))
 
-    def _answer_form(self, request: "ChatCompletionRequest") -> AnswerForm:
+    def _answer_rules(self, request: "ChatCompletionRequest") -> AnswerRules:
         """How the answer is read. A call that must be made gets a grammar, which vLLM makes from the tools."""
         from vllm.sampling_params import StructuredOutputsParams
         from vllm.tool_parsers.utils import get_json_schema_from_tools
@@ -101,7 +101,7 @@ class Server(LLMServer):
                 raise UserError("tool_choice: a call is required, and there are no tools.")
             request.structured_outputs, request.response_format = StructuredOutputsParams(json=schema), None
         free = not _is_constrained(request)
-        return AnswerForm(
+        return AnswerRules(
             self._format.dialect,
             self._format.thoughts if free else Thoughts.NONE,
             with_tools=bool(request.tools) and choice != "none" and (free or bool(forced)),

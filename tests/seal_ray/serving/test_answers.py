@@ -11,7 +11,7 @@ import pytest
 from envs.dialects import DIALECTS
 from envs.dialects.base import arguments_json
 from envs.task import ToolCall
-from seal_ray.serving.answers import AnswerForm, AnswerReader, AnswerWriter, Thoughts
+from seal_ray.serving.answers import AnswerReader, AnswerRules, AnswerWriter, Thoughts
 from tests.seal_ray.serving.answer_texts import EARLIEST, FOUND, texts
 
 MUTATIONS = 10_000
@@ -26,7 +26,7 @@ Shown = tuple[str, str, list[tuple[str, str]]]
 """Thoughts, content, and (name, arguments as JSON) of each call."""
 
 
-def trained(form: AnswerForm, text: str, *, is_cut: bool = False) -> Shown:
+def trained(form: AnswerRules, text: str, *, is_cut: bool = False) -> Shown:
     """What training acts on, and the rest of the text."""
     parsed = form.dialect.parse(text)
     acts = form.with_tools and not is_cut
@@ -35,7 +35,7 @@ def trained(form: AnswerForm, text: str, *, is_cut: bool = False) -> Shown:
     return thoughts, content, calls
 
 
-async def answered(form: AnswerForm, chunks: Iterable[str], finish: str, *, stream: bool) -> Shown:
+async def answered(form: AnswerRules, chunks: Iterable[str], finish: str, *, stream: bool) -> Shown:
     """The answer of the server to these chunks of a completion."""
 
     async def streamed() -> AsyncGenerator[list[str], None]:
@@ -104,7 +104,7 @@ async def test_whole_and_streamed_answers_are_what_training_reads(dialect: str, 
     cases = texts(dialect)
     assert len(cases) >= 60
     for thoughts in Thoughts if dialect == "qwen" else (Thoughts.NONE,):
-        form = AnswerForm(DIALECTS[dialect], thoughts)
+        form = AnswerRules(DIALECTS[dialect], thoughts)
         for text in cases:
             expected = trained(form, text, is_cut=finish == "length")
             for chunks in ([text], list(text), in_chunks(text, rng)):
@@ -122,7 +122,7 @@ def test_random_texts_are_read_alike_in_parts_and_whole(dialect: str) -> None:
             place = rng.randrange(len(text) + 1)
             gap = 0 if rng.random() < 0.6 else rng.randrange(1, 6)
             text = text[:place] + (rng.choice(PIECES) if gap == 0 else "") + text[place + gap :]
-        form = AnswerForm(DIALECTS[dialect], rng.choice(list(Thoughts)))
+        form = AnswerRules(DIALECTS[dialect], rng.choice(list(Thoughts)))
         reader = AnswerReader(form)
         parts = [reader.add(chunk) for chunk in in_chunks(text, rng)]
         assert not any(part.calls for part in parts)
@@ -136,7 +136,7 @@ def test_random_texts_are_read_alike_in_parts_and_whole(dialect: str) -> None:
 def test_every_character_is_sent_as_soon_as_it_belongs_to_no_call(
     dialect: str, parts: Sequence[tuple[str, str]]
 ) -> None:
-    reader = AnswerReader(AnswerForm(DIALECTS[dialect], Thoughts.TAGGED if dialect == "qwen" else Thoughts.NONE))
+    reader = AnswerReader(AnswerRules(DIALECTS[dialect], Thoughts.TAGGED if dialect == "qwen" else Thoughts.NONE))
     for text, sent in parts:
         part = reader.add(text)
         assert part.thoughts + part.content == sent, text
@@ -145,13 +145,13 @@ def test_every_character_is_sent_as_soon_as_it_belongs_to_no_call(
 def test_without_tools_or_with_a_forced_call_the_markup_has_no_meaning() -> None:
     dialect = DIALECTS["qwen"]
     text = dialect.render_calls([ToolCall("ls", {})])
-    plain = AnswerReader(AnswerForm(dialect, with_tools=False))
+    plain = AnswerReader(AnswerRules(dialect, with_tools=False))
     assert plain.add(text).content == text
     assert plain.end(is_cut=False).calls == ()
     listed = '[{"name": "ls", "parameters": {"a": 1}}, {"name": "cd", "parameters": {}}]'
     for forced, form in ((True, listed), ("ls", '{"a": 1}')):
         for is_cut in (False, True):
-            reader = AnswerReader(AnswerForm(dialect, forced=forced, parallel=False))
+            reader = AnswerReader(AnswerRules(dialect, forced=forced, parallel=False))
             assert reader.add(form) == reader.add("")
             reader.end(is_cut=is_cut)
             assert reader.calls == (() if is_cut else (ToolCall("ls", {"a": 1}),))

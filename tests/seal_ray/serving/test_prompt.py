@@ -19,7 +19,7 @@ from envs.toolworld import generate
 from policies import tiny
 from policies.models import open_model
 from policies.models.smollm2 import NAME as SMOLLM2
-from seal_ray.serving.answers import AnswerForm, AnswerReader, AnswerWriter, Thoughts
+from seal_ray.serving.answers import AnswerReader, AnswerRules, AnswerWriter, Thoughts
 from seal_ray.serving.prompt import AnswerMemory, Prefix, ServedFormat, TooLong, is_small
 from seal_ray.serving.queues import SHORT_PROMPT, ReadingQueue
 from seal_ray.serving.server import Server
@@ -149,7 +149,7 @@ def test_thoughts_come_back_as_they_were_sampled_or_as_templates_write_them(
         tokenizer.chat_template = f"{before}{begin}<think>\\n{after}"
     form = ServedFormat(tokenizer, DIALECTS["qwen"], name="thinking")
     assert form.thoughts is kind
-    reader = AnswerReader(AnswerForm(form.dialect, kind))
+    reader = AnswerReader(AnswerRules(form.dialect, kind))
     reader.add(said)
     reader.end(is_cut=False)
     first, message, sampled = form.prompt([HELLO], []), reader.message(), form.tokens(said)
@@ -352,6 +352,6 @@ async def test_an_answer_that_a_text_cut_is_not_remembered(stop: str, kept: list
 
     found: list[str] = []
 
-    writer = AnswerWriter(AnswerForm(DIALECTS["qwen"]), lambda answer: found.append(answer.content), show_tokens=False)
+    writer = AnswerWriter(AnswerRules(DIALECTS["qwen"]), lambda answer: found.append(answer.content), show_tokens=False)
     assert "token_ids" not in str([part async for part in writer.answers(said())])
     assert found == kept

@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 
 from envs.dialects import DIALECTS
-from seal_ray.serving.answers import AnswerForm
+from seal_ray.serving.answers import AnswerRules
 from tests.conftest import TABLE
 from tests.seal_ray.serving.answer_texts import texts
 from tests.seal_ray.serving.scripted_model import request_for, scripted_model
@@ -31,7 +31,7 @@ TOOLS: list[Any] = [
 def test_the_server_s_answers_are_what_training_reads(dialect: str, tmp_path: Path, record_property: Any) -> None:
     cases = texts(dialect)
     model = scripted_model(tmp_path / "model", cases)
-    form = AnswerForm(DIALECTS[dialect])
+    form = AnswerRules(DIALECTS[dialect])
     command = ("serve", str(model), "--model-name", "scripted", "--dialect", dialect)
     with serving(tmp_path, *command, environment=SECRETS) as server, server.client(KEY) as client:
 
