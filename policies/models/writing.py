@@ -57,7 +57,7 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def copy_files(base: Path, files: Iterable[Path], out: Path) -> None:
-    """Copies files of `base`, and those of its chat templates, to the same places in `out`."""
+    """Copies files of `base`, and its chat templates, to the same places in `out`."""
     for path in {*files, *template_files(base)}:
         copy = out / path.relative_to(base)
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ _DATA, _DONE = b"data: ", b"[DONE]"
 
 
 def translating_send(send: Send, form: Any) -> Send:
-    """Sends the answer of a chat in another form; an error instead of an answer stays as it is.
+    """Sends the answer of a chat in another form; an error is not translated.
 
     `form.whole` translates an answer, and `form.events` a chunk of a stream, or None at its end.
     """

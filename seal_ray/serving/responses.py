@@ -24,7 +24,7 @@ _STORED = {
     "background": "a response is given at once",
     "prompt": "no prompt is stored; send its text as instructions",
 }
-"""Fields that need what is not there, and what to do."""
+"""Fields that need a store of responses or prompts, and the remedy."""
 _FROM_CHAT = {
     ".function.parameters": ".parameters",
     **dict.fromkeys(("response_format.json_schema", "response_format"), "text.format"),

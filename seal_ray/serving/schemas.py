@@ -138,7 +138,7 @@ def _compile_error(text: str) -> str:
 
 
 def _failing_place(schema: Mapping[str, Any], shared: Mapping[str, Any], place: str, deadline: float) -> str:
-    """The place of the innermost part that does not compile alone, as far as it is found in time."""
+    """The place of the innermost part that does not compile alone, or of a part around it if time runs out."""
     for key, value in schema.items():
         named = value.items() if key in _NAMED and isinstance(value, dict) else [("", value)]
         parts = enumerate(value) if isinstance(value, list) else named
