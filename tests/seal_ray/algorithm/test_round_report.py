@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 from policies.trajectory import Trajectory
-from seal_ray.algorithm import co_evolution
 from seal_ray.algorithm.report import RoundReport
 from seal_ray.grpo import rewards
 from seal_ray.rollout.types import PLAIN_ARM
@@ -66,7 +65,7 @@ def test_a_reward_is_computed_once_for_each_rollout(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(rewards, "success", counting)
     # A registry stores what it has found; this one has found nothing yet.
-    monkeypatch.setattr(co_evolution, "REWARDS", dataclasses.replace(rewards.REWARDS))
+    monkeypatch.setattr(rewards, "REWARDS", dataclasses.replace(rewards.REWARDS))
     with built(small_config(Half()).training(dynamic_sampling=True).reweighting(mode="dynamic")) as run:
         run.play(2)
         seeds = [each.seed for report in run.reports for group in report.groups for each in group.trajectories]
