@@ -116,7 +116,7 @@ def _train(
             outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
     if outcome.stopped:
         say(f"stopped after round {outcome.rounds}; resume with: seal-ray train --resume {path}")
-    say(f"curves: {folder.curves}   model: {checkpoints.model_of(str(path))}")
+    say(f"report: {folder.page}   model: {checkpoints.model_of(str(path))}")
 
 
 def _check_new(folder: Path) -> None:

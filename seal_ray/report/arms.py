@@ -18,7 +18,7 @@ from seal_ray.config.schema import Share
 from seal_ray.report.files import read_windows
 from seal_ray.report.pictures import BLACK, COLOURS, DPI, GREY, as_label, round_axis, save_picture
 
-_INTERVAL = 1.96
+INTERVAL = 1.96
 """Standard errors on either side of a gain in an interval of 95 %."""
 _NAMED = 8
 """Number of arms with their text in the picture."""
@@ -99,6 +99,10 @@ class History:
 
 def read_history(path: Path) -> list[History]:
     """The arms of a run, in the order of their first window. Raises `UserError` for a folder without any."""
+    return histories(path)
+
+
+def histories(path: Path) -> list[History]:
     windows: dict[str, list[ArmWindow]] = {}
     for window in read_windows(path, "arms.jsonl", _Window, "arms", "curator"):
         for arm in window.arms:
@@ -149,7 +153,7 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
         axes.errorbar(
             [window.round + shift for window in windows],
             [window.gain or 0.0 for window in windows],
-            yerr=[_INTERVAL * (window.error or 0.0) for window in windows],
+            yerr=[INTERVAL * (window.error or 0.0) for window in windows],
             color=colour,
             marker="o",
             markerfacecolor="white",
@@ -204,7 +208,7 @@ def _rounds(arm: History) -> str:
 def _gain(window: ArmWindow) -> str:
     if window.gain is None or window.error is None:
         return "–"
-    low, high = window.gain - _INTERVAL * window.error, window.gain + _INTERVAL * window.error
+    low, high = window.gain - INTERVAL * window.error, window.gain + INTERVAL * window.error
     return f"{window.gain:+.3f} [{low:+.3f}, {high:+.3f}]" if window.error else f"{window.gain:+.3f}"
 
 

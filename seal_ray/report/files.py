@@ -276,6 +276,7 @@ class RunFolder:
         self.wandb_id = path / "wandb_id"
         """The file that holds the id of the run's wandb run."""
         self.curves = path / "curves.png"
+        self.page = path / "report.html"
         try:
             for folder in (path, self.trajectories, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)

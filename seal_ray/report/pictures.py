@@ -96,7 +96,7 @@ def as_share(axes: Axes, label: str) -> None:
 
 def round_axis(axes: Axes, label: str = "round") -> None:
     """An axis of rounds, and the grid."""
-    axes.set_xlabel(label)
+    axes.set_xlabel(axes.get_xlabel() or label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(visible=True, alpha=0.25)
 
@@ -124,18 +124,14 @@ def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
     figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
     if title:
         figure.suptitle(title, parse_math=False)
-    panels = figure.subplots(2, 2)
-    _draw_evaluation(panels[0, 0], ordered)
-    _draw_training(panels[0, 1], ordered)
-    _draw_labels(panels[1, 0], ordered)
-    _draw_time(panels[1, 1], ordered)
-    for axes in panels.flat:
+    for (title, draw), axes in zip(PANELS.items(), figure.subplots(2, 2).flat, strict=True):
+        axes.set_title(title)
+        draw(axes, ordered)
         finish(axes, ordered)
     save_picture(figure, path)
 
 
 def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
-    axes.set_title("Evaluation, plain interface")
     categories = categories_of(name for row in rows for name in row)
     for category, colour in zip(categories, itertools.cycle(_CATEGORY_COLOURS), strict=False):
         _line(axes, rows, f"evaluation/success/{category}", as_label(category), color=colour, width=1.2)
@@ -145,7 +141,8 @@ def _draw_evaluation(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
     span = max(1, min(_LONGEST_MEAN, len(rows) // 5))
-    axes.set_title(f"Training success, mean of {span} rounds" if span > 1 else "Training success")
+    if span > 1:
+        axes.set_xlabel(f"round (mean of {span})")
     for name, legend, colour in (
         ("solver/success", "all", GREY),
         ("solver/success_plain", "plain", BLUE),
@@ -163,16 +160,23 @@ def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
-    axes.set_title("Labels of turns")
     stack(axes, rows, {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()})
     as_share(axes, "share of turns (%)")
 
 
 def _draw_time(axes: Axes, rows: Sequence[Row]) -> None:
-    axes.set_title("Time by phase")
     stack(axes, rows, {f"perf/{phase}_seconds": (phase, colour) for phase, colour in PHASES.items()})
     axes.set_ylim(bottom=0)
     axes.set_ylabel("time (s)")
+
+
+PANELS = {
+    "Evaluation without hints": _draw_evaluation,
+    "Training success with and without hints": _draw_training,
+    "Labels of turns": _draw_labels,
+    "Time by phase": _draw_time,
+}
+"""Title of a picture → the function that draws it from rows of metrics."""
 
 
 def as_label(text: str) -> str:

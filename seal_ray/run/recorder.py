@@ -22,6 +22,7 @@ from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.algorithm.seal import Seal
 from seal_ray.report.files import RunFolder
+from seal_ray.report.page import write_page
 from seal_ray.report.pictures import draw_curves
 from seal_ray.report.trackers import Trackers
 from seal_ray.rollout.types import Group
@@ -127,11 +128,14 @@ class Recorder:
         folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in kept)
 
     def _draw(self, metrics: Metrics) -> None:
-        """Draws the curves after an evaluation or a checkpoint, in a thread: it takes about a second."""
+        """Draws the curves and the page after an evaluation or a checkpoint, in a thread: it takes a few seconds."""
         if {"evaluation/success", "perf/checkpoint_seconds"} & metrics.keys():
             self._end_drawing()
-            rows = self._folder.metrics.rows()
-            self._drawing = self._drawer.submit(draw_curves, rows, self._folder.curves, title=self._folder.path.name)
+            self._drawing = self._drawer.submit(self._draw_now)
+
+    def _draw_now(self) -> None:
+        draw_curves(self._folder.metrics.rows(), self._folder.curves, title=self._folder.path.name)
+        write_page(self._folder)
 
     def _end_drawing(self) -> None:
         drawing, self._drawing = self._drawing, None

@@ -187,7 +187,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path) -> None:
     said = (undisturbed.parent.parent / "log.txt").read_text("utf-8")
-    for words in ("round 1/6: success", "tokens/s", "left", "evaluation, plain interface", "curves: runs/whole"):
+    for words in ("round 1/6: success", "tokens/s", "left", "evaluation, plain interface", "report: runs/whole"):
         assert words in said
     rows = rows_of(undisturbed)
     assert [row["round"] for row in rows] == list(range(ROUNDS + 1))

@@ -145,7 +145,8 @@ def _show_plan(console: Console, plan: "ComparisonPlan") -> None:
 
 
 def print_comparison(console: Console, comparison: "Comparison") -> None:
-    from tuning.comparison.report import CURVES, REPORT, short_table
+    from tuning.comparison.page import PAGE
+    from tuning.comparison.report import REPORT, short_table
 
     head, *rows = short_table(comparison)
     table = Table(*head, title=f"{comparison.manifest.rounds} rounds, baseline {comparison.manifest.baseline}")
@@ -153,4 +154,4 @@ def print_comparison(console: Console, comparison: "Comparison") -> None:
         table.add_row(*(cell.replace(" [", "\n[") for cell in row))
     console.print(table)
     print_missing(console, comparison.trials)
-    print_line(console, f"report: {comparison.folder / REPORT}   curves: {comparison.folder / CURVES}")
+    print_line(console, f"report: {comparison.folder / REPORT}   page: {comparison.folder / PAGE}")

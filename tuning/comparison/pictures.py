@@ -1,5 +1,6 @@
 """Pictures of a comparison: success over rounds with bands over seeds, and the labels of turns, arm by arm."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from seal_ray.report.files import Row
 from seal_ray.report.pictures import BLACK, COLOURS, LABEL_COLOURS, as_share, finish, save_picture, stack
 from seal_ray.statistics import Estimate, mean_estimate
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
-from tuning.comparison.measures import Cost, rollouts_until, tasks_until
+from tuning.comparison.measures import ArmResult, Cost, rollouts_until, tasks_until
 from tuning.record import State
 
 _COLOURS = (BLACK, *COLOURS[:6])
@@ -24,18 +25,49 @@ _DPI = 100
 def draw_success(comparison: Comparison, path: Path) -> None:
     """Draws mean success over the seeds of each arm, in evaluation and hint-off in training, with 95 % bands."""
     figure = Figure(figsize=(13.0, 5.0), dpi=_DPI, layout="constrained")
-    panels = (
-        ("Evaluation, plain interface", EVALUATION, "dialogues"),
-        ("Training rollouts on the plain interface", "solver/success_plain", "rollouts"),
-    )
-    rounds = _rounds(comparison)
-    for axes, (title, metric, unit) in zip(figure.subplots(1, 2), panels, strict=True):
+    for axes, (title, shown) in zip(figure.subplots(1, 2), CURVES.items(), strict=True):
         axes.set_title(title)
-        for trials, label, style in _arms(comparison):
-            _band(axes, estimates(trials, metric), style, label)
-        as_share(axes, f"success (% of {unit})")
-        finish(axes, rounds)
+        draw_curve(axes, comparison, *shown)
+        finish(axes, rounds_of(comparison))
     save_picture(figure, path)
+
+
+CURVES = {
+    "Evaluation without hints": (EVALUATION, "dialogues"),
+    "Training rollouts without hints": ("solver/success_plain", "rollouts"),
+}
+"""Title of a panel → its metric, and what the share is of."""
+
+
+def draw_curve(axes: Axes, comparison: Comparison, metric: str, unit: str) -> None:
+    """Draws the mean of a metric over the seeds of each arm, with its 95 % band."""
+    for trials, label, style in _arms(comparison):
+        _band(axes, estimates(trials, metric), style, label)
+    as_share(axes, f"success (% of {unit})")
+
+
+def draw_arm_labels(axes: Axes, comparison: Comparison, arm: str) -> None:
+    """Draws the shares of the labels over rounds, mean over the seeds of an arm."""
+    parts = {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()}
+    stack(axes, _mean_rows(comparison.arm_trials(arm), list(parts)), parts)
+    as_share(axes, "share of turns (%)")
+
+
+def draw_differences(axes: Axes, results: Sequence[ArmResult]) -> None:
+    """Draws paired differences to the baseline in points, with their 95 % intervals, an arm below the other."""
+    colours = [colour for _, colour in zip(results, itertools.cycle(_COLOURS), strict=False)]
+    drawn = [(each, colour) for each, colour in zip(results, colours, strict=True) if each.difference is not None]
+    for place, (result, colour) in enumerate(drawn):
+        estimate = result.difference
+        assert estimate is not None
+        bounds = [100 * (estimate.mean if each is None else each) for each in (estimate.low, estimate.high)]
+        axes.plot(bounds, [-place] * 2, color=colour, linewidth=2)
+        axes.plot([100 * estimate.mean], [-place], color=colour, marker="s")
+    axes.axvline(0, color=BLACK, linewidth=0.8)
+    axes.set_yticks([-place for place in range(len(drawn))], [result.arm for result, _ in drawn])
+    axes.set_ylim(-len(drawn) + 0.4, 0.6)
+    axes.set_xlabel("difference (points)")
+    axes.grid(visible=True, axis="x", alpha=0.25)
 
 
 def draw_efficiency(comparison: Comparison, path: Path) -> None:
@@ -60,12 +92,10 @@ def draw_labels(comparison: Comparison, path: Path) -> None:
     lines = -(-len(arms) // columns)
     figure = Figure(figsize=(5.5 * columns, 4.0 * lines), dpi=_DPI, layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False)
-    rounds = [row for row in _rounds(comparison) if row["round"]]
-    parts = {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()}
+    rounds = [row for row in rounds_of(comparison) if row["round"]]
     for axes, arm in zip(panels.flat, arms, strict=False):
         axes.set_title(arm)
-        stack(axes, _mean_rows(comparison.arm_trials(arm), list(parts)), parts)
-        as_share(axes, "share of turns (%)")
+        draw_arm_labels(axes, comparison, arm)
         finish(axes, rounds)
     for axes in panels.flat[len(arms) :]:
         axes.set_visible(False)
@@ -135,6 +165,6 @@ def _mean_rows(trials: Sequence[ArmTrial], metrics: Sequence[str]) -> list[Row]:
     ]
 
 
-def _rounds(comparison: Comparison) -> list[Row]:
+def rounds_of(comparison: Comparison) -> list[Row]:
     """The rounds that any trial has reached, for an axis that all panels share."""
     return [{"round": number} for number in sorted({row["round"] for each in comparison.trials for row in each.rows})]

@@ -43,6 +43,7 @@ from tuning.comparison.measures import (
     threshold_of,
     value_of,
 )
+from tuning.comparison.page import write_page
 from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
 from tuning.recipe import place_differences
 from tuning.record import State, write_csv
@@ -175,6 +176,7 @@ def write_results(out: Path) -> Comparison:
     if counts_tasks(comparison):
         draw_efficiency(comparison, out / EFFICIENCY)
     replace_file(out / INTERFACES, timeline_as_markdown(comparison).encode("utf-8"))
+    write_page(comparison, table=short_table(comparison), settings=differing_settings(comparison), legend=_LEGEND)
     replace_file(out / REPORT, report_as_markdown(comparison).encode("utf-8"))
     return comparison
 
@@ -274,6 +276,16 @@ def _arms(comparison: Comparison) -> list[str]:
     """The description of each arm, and the settings in which arms differ."""
     arms = comparison.manifest.arms
     lines = [f"* **{arm}**: {about or 'custom settings'}" for arm, about in arms.items()]
+    head, *rows = differing_settings(comparison)
+    if not rows:
+        return lines
+    rows = [[f"`{name}`", *map(cell, values)] for name, *values in rows]
+    return [*lines, "", "All settings in which they differ:", "", *markdown_table(head, rows)]
+
+
+def differing_settings(comparison: Comparison) -> list[list[str]]:
+    """The settings in which arms differ, with the value of each arm, head first."""
+    arms = comparison.manifest.arms
     configs = {arm: next((each.config for each in comparison.arm_trials(arm) if each.config), {}) for arm in arms}
     names = dict.fromkeys(
         (group, key)
@@ -282,11 +294,9 @@ def _arms(comparison: Comparison) -> list[str]:
         if isinstance(values, dict)
         for key in values
     )
-    rows = []
+    rows = [["setting", *configs]]
     for group, key in names:
         values = [str((config.get(group) or {}).get(key)) for config in configs.values()]
         if len(set(values)) > 1:
-            rows.append([f"`{group}.{key}`", *map(cell, values)])
-    if not rows:
-        return lines
-    return [*lines, "", "All settings in which they differ:", "", *markdown_table(["setting", *configs], rows)]
+            rows.append([f"{group}.{key}", *values])
+    return rows

@@ -12,10 +12,12 @@ from rich.console import Console
 from envs.errors import SealError, UserError
 from envs.interface import Interface
 from seal_ray.statistics import mean_estimate
+from tests.seal_ray.report.test_page import Page
 from tests.tuning.comparison.folders import (
     CUES,
     GUIDED,
     constant,
+    drawn,
     growing,
     make_comparison,
     picked,
@@ -27,6 +29,7 @@ from tuning.commands import compare as cli
 from tuning.commands.shared import print_end
 from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, results_of, value_of
+from tuning.comparison.page import PAGE, differing_tasks
 from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, changes_of, short_table, write_results
 from tuning.record import State, mark_failed, mark_started
 
@@ -156,10 +159,44 @@ def test_one_seed_has_no_interval(tmp_path: Path) -> None:
 
 def test_writing_again_writes_the_same(whole: Path) -> None:
     write_results(whole)
-    before = {name: (whole / name).read_bytes() for name in (TABLE, REPORT, CURVES, LABELS, INTERFACES)}
+    before = {name: (whole / name).read_bytes() for name in (TABLE, REPORT, CURVES, LABELS, INTERFACES, PAGE)}
     write_results(whole)
     assert before == {name: (whole / name).read_bytes() for name in before}
     assert {path.name for path in whole.iterdir()} == {*before, "comparison.yaml", "trials"}
+
+
+def test_the_page_has_the_numbers_of_the_report_and_needs_nothing_else(whole: Path) -> None:
+    comparison = write_results(whole)
+    source = (whole / PAGE).read_text("utf-8")
+    page = Page(source)
+    text = " ".join(" ".join(page.texts).split())
+    for cell in (cell for row in short_table(comparison) for cell in row):
+        assert cell in text, cell
+    for title in (
+        "Evaluation without hints",
+        "Final success",
+        "Labels of turns",
+        "Settings that differ",
+        "curator.kind",
+    ):
+        assert title in text
+    assert not page.tags & {"script", "img", "link", "iframe"}
+    links = {value for name, value in page.attributes if name == "href"}
+    assert all(link.startswith("#") or (whole / link).is_file() for link in links)
+    assert len(source) < 1_000_000
+
+
+def test_tasks_differ_by_the_mean_over_seeds(tmp_path: Path) -> None:
+    make_comparison(tmp_path, seeds=2)
+    for arm, levels in (("vanilla", (0.0, 0.0)), ("rules", (1.0, 0.5))):
+        for seed, level in enumerate(levels):
+            play(tmp_path, arm, seed, constant(level), solved=drawn({"base": 2 * level}, seed))
+    tasks = differing_tasks(collect(tmp_path), "rules")
+    assert tasks
+    assert all(ours > theirs for _, ours, theirs in tasks)
+    assert [abs(ours - theirs) for _, ours, theirs in tasks] == sorted(
+        (abs(ours - theirs) for _, ours, theirs in tasks), reverse=True
+    )
 
 
 def test_nothing_started_is_reported_too(tmp_path: Path) -> None:
