@@ -74,7 +74,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
         return part
 
     monkeypatch.setattr("seal_ray.run.recorder.write_checkpoint", write)
-    return RunFolder(tmp_path / "run")
+    made = RunFolder(tmp_path / "run")
+    sections = {"solver": {"model": "tiny"}, "curator": {"kind": "none"}, "training": {"rounds": ROUNDS}}
+    made.write_config({"seed": 0, **sections})
+    return made
 
 
 @pytest.mark.parametrize("at", range(1, ROUNDS + 1))
