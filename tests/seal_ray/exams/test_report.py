@@ -11,8 +11,9 @@ import pytest
 from envs.exams import Exam
 from policies.engine.scripted import ScriptedEngine
 from seal_ray.exams.exam_run import Answer, AnswerLog
-from seal_ray.exams.report import exam_rows, exam_table, write, write_log
+from seal_ray.exams.report import exam_rows, exam_table, write, write_exam_log
 from seal_ray.exams.tau2.inspecting import environment
+from seal_ray.report.inspect_log import LoggedSample, read_samples
 from seal_ray.statistics import Interval, mcnemar, paired_difference, wilson
 from tests.seal_ray.exams.tau2_script import interpreter, needs_inspect
 from tests.seal_ray.exams.test_sitting import EXAM, adds, sit
@@ -157,22 +158,21 @@ def written(folder: Path) -> Path:
     """The log of an exam whose second small sum was answered with nothing."""
     exam: Exam = EXAM
     sit(ScriptedEngine(adds(wrong=(" 1 and",))), folder)
-    return write_log(AnswerLog(folder, {"model": "x"}), "arithmetic", "tiny", [item.id for item in exam.items()])
+    return write_exam_log(AnswerLog(folder, {"model": "x"}), "arithmetic", "tiny", [item.id for item in exam.items()])
 
 
 def test_a_log_has_every_item_with_what_was_asked_and_said(tmp_path: Path) -> None:
     path = written(tmp_path)
-    log = json.loads(path.read_text())
-    samples = {each["id"]: each for each in log["samples"]}
+    samples = {each.id: each for each in read_samples(path)}
     assert len(samples) == 14
-    assert samples["small_0"]["messages"][0] == {"role": "user", "content": "Add 0 and 1"}
-    assert samples["small_0"]["output"]["completion"] == "1"
-    values = {each["scores"]["right"]["value"] for name, each in samples.items() if name != "small_1"}
-    assert values == {"C", "N"}, "the preparation of a story does not count"
-    assert samples["small_1"]["scores"]["right"] == {"value": "I", "answer": "", "explanation": "nothing"}
-    assert log["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 12 / 13
+    said = [(each.role, each.content) for each in samples["small_0"].messages]
+    assert said == [("user", "Add 0 and 1"), ("assistant", "1")]
+    assert {each.scores["right"].value for name, each in samples.items() if name != "small_1"} == {"C", "N"}, (
+        "the preparation of a story does not count"
+    )
+    assert samples["small_1"].scores["right"] == LoggedSample.Score(value="I", explanation="nothing")
     content = path.read_bytes()
-    again = write_log(AnswerLog(tmp_path, {"model": "x"}), "arithmetic", "tiny", list(samples))
+    again = write_exam_log(AnswerLog(tmp_path, {"model": "x"}), "arithmetic", "tiny", list(samples))
     assert (again, again.read_bytes()) == (path, content)
 
 

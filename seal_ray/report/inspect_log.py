@@ -1,0 +1,173 @@
+"""Logs in Inspect's format: `.eval` files, ZIP archives with a JSON file for each sample, so that readers are lazy."""
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from envs.errors import UserError
+from envs.received import MAX_BYTES, opened, parse_json, validated
+from envs.task import JSON
+from envs.text import map_texts, valid_text
+from seal_ray.report.files import as_json
+
+SUFFIX = ".eval"
+_INPUT = 1000
+"""Characters of a sample's input in the list of samples."""
+_SAMPLES, _TOKENS = "samples", "tokens"
+_VALUES = {"C": 1, "I": 0}
+"""Values of Inspect's for right and wrong; others do not count."""
+
+Sample = Mapping[str, JSON]
+Logged = tuple[Sample, JSON]
+"""A sample, and values that Inspect does not read, or None."""
+
+
+def write_log(
+    path: Path,
+    samples: Iterable[Logged],
+    *,
+    task: str,
+    model: str,
+    scorer: str,
+    created: datetime | None = None,
+    metadata: Mapping[str, JSON] | None = None,
+) -> None:
+    """Writes a log, one sample at a time, atomically.
+
+    Args:
+        samples: The values that Inspect does not read are stored next to a sample, in `tokens/`.
+        scorer: The score whose mean is the log's accuracy.
+        created: The time in the log; by default now.
+    """
+    summaries: list[Sample] = []
+    epochs = Counter[str]()
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    with new.open("xb") as file, zipfile.ZipFile(file, "w") as archive:
+        for sample, tokens in samples:
+            epochs[sample["id"]] += 1
+            whole = map_texts({**sample, "epoch": epochs[sample["id"]]}, valid_text)
+            member = f"{whole['id']}_epoch_{whole['epoch']}.json"
+            _write_json(archive, f"{_SAMPLES}/{member}", whole)
+            if tokens is not None:
+                _write_json(archive, f"{_TOKENS}/{member}", tokens)
+            summaries.append(_summary(whole))
+        _write_json(archive, "summaries.json", summaries)
+        header = _header(summaries, task, model, scorer, created or datetime.now(UTC), dict(metadata or {}))
+        _write_json(archive, "header.json", map_texts(header, valid_text))
+    os.replace(new, path)
+
+
+def _header(
+    samples: Sequence[Sample], task: str, model: str, scorer: str, created: datetime, metadata: dict[str, JSON]
+) -> Sample:
+    time = created.isoformat(timespec="seconds")
+    name = hashlib.sha256(json.dumps([task, metadata], sort_keys=True, default=str).encode()).hexdigest()[:22]
+    ids = [sample["id"] for sample in samples]
+    values = [sample["scores"][scorer]["value"] for sample in samples]
+    counted = [_VALUES[value] for value in values if value in _VALUES]
+    score = {
+        "name": scorer,
+        "scorer": scorer,
+        "scored_samples": len(counted),
+        "unscored_samples": len(ids) - len(counted),
+        "metrics": {"accuracy": {"name": "accuracy", "value": sum(counted) / max(1, len(counted))}},
+    }
+    usage = Counter[str]()
+    for sample in samples:
+        usage.update(sample["model_usage"][model])
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            "eval_id": name,
+            "run_id": name,
+            "created": time,
+            "task": task,
+            "task_id": name,
+            "dataset": {"name": task, "samples": len(ids), "sample_ids": list(dict.fromkeys(ids))},
+            "model": model,
+            "config": {},
+            "packages": {"seal_ray": version("seal-ray")},
+            "metadata": metadata,
+        },
+        "results": {"total_samples": len(ids), "completed_samples": len(ids), "scores": [score]},
+        "stats": {"started_at": time, "model_usage": {model: dict(usage)}},
+    }
+
+
+def model_usage(model: str, *, read: int, sampled: int) -> dict[str, dict[str, int]]:
+    """The tokens of a sample, as Inspect counts them."""
+    return {model: {"input_tokens": read, "output_tokens": sampled, "total_tokens": read + sampled}}
+
+
+def _summary(sample: Sample) -> Sample:
+    asked = sample["input"]
+    text = asked if isinstance(asked, str) else "\n".join(message["content"] for message in asked)
+    return {
+        **{name: sample[name] for name in ("id", "epoch", "target", "metadata", "model_usage")},
+        "input": text[:_INPUT],
+        "scores": {name: {"value": score["value"]} for name, score in sample["scores"].items()},
+        "completed": True,
+        "message_count": len(sample["messages"]),
+    }
+
+
+def _write_json(archive: zipfile.ZipFile, name: str, value: JSON) -> None:
+    # Without a time, so that the same values give the same file.
+    text = json.dumps(as_json(value), ensure_ascii=False, allow_nan=False)
+    archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+
+
+class LoggedSample(BaseModel):
+    """A sample as a reader needs it. Inspect's format has more."""
+
+    class Message(BaseModel):
+        role: str
+        content: str
+        metadata: dict[str, JSON] | None = None
+
+    class Score(BaseModel):
+        value: JSON
+        explanation: str | None = None
+
+    id: str
+    messages: list[Message]
+    scores: dict[str, Score]
+    metadata: dict[str, JSON] = {}
+
+
+def log_files(folder: Path) -> list[Path]:
+    """The logs in a folder and its subfolders. Raises `UserError` if there are none."""
+    paths = sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
+    if not paths:
+        raise UserError(f"run: {str(folder)!r:.200} holds no log of dialogues (*{SUFFIX}).")
+    return paths
+
+
+def read_samples(path: Path) -> Iterator[LoggedSample]:
+    """The samples of a log, one at a time. Raises `UserError` for a file that is no log."""
+    try:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
+            for member in archive.infolist():
+                if member.filename.startswith(f"{_SAMPLES}/"):
+                    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                        raise ValueError("it is compressed in another way")
+                    with archive.open(member) as packed:
+                        content = packed.read(MAX_BYTES + 1)
+                    if len(content) > MAX_BYTES:
+                        raise UserError(f"{path}: a dialogue is larger than {MAX_BYTES:,} bytes.")
+                    yield validated(LoggedSample, parse_json(content), f"{path}: it is no log of dialogues")
+    except (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is no log of dialogues ({error}).") from None
