@@ -8,6 +8,7 @@ from envs.diagnosis import Label
 from envs.errors import EnvironmentFault, UserError
 from envs.sources import find_task
 from envs.task import JSON
+from envs.text import visible
 from seal_ray.report.inspect_log import model_usage
 
 SUCCESS = "success"
@@ -68,7 +69,7 @@ def _explained(turn: Mapping[str, Any]) -> str:
     said = [turn.get(key) for key in ("detail", "tool", "argument")]
     said += turn.get("flags", []) + turn.get("wrong_state", [])
     parts = [f"turn {turn['turn']}: {turn['outcome']}, label {turn['label']}", *filter(None, said)]
-    return " · ".join([*parts, f"ground truth: {'; '.join(turn['ground_truth']) or 'no call'}"])
+    return visible(" · ".join([*parts, f"ground truth: {'; '.join(turn['ground_truth']) or 'no call'}"]))
 
 
 def _messages(row: Mapping[str, Any], model: str) -> Iterator[dict[str, JSON]]:

@@ -139,11 +139,18 @@ class LoggedSample(BaseModel):
     class Score(BaseModel):
         value: JSON
         explanation: str | None = None
+        metadata: dict[str, JSON] | None = None
 
     id: str
     messages: list[Message]
     scores: dict[str, Score]
     metadata: dict[str, JSON] = {}
+
+    @property
+    def labels(self) -> set[str]:
+        """The labels of the turns of a dialogue."""
+        turns = [turn for score in self.scores.values() for turn in (score.metadata or {}).get("turns", ())]
+        return {turn["label"] for turn in turns}
 
 
 def log_files(folder: Path) -> list[Path]:
