@@ -101,7 +101,10 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory(Sample):
-    """The sample of a dialogue of T tokens, with its outcome. `reward` is the verifier's, 0 or 1."""
+    """The sample of a dialogue of T tokens, with its outcome. `reward` is the verifier's, 0 or 1.
+
+    `unread` is the completion that a budget cut off, which is not in the trace.
+    """
 
     task: str
     category: str
@@ -113,6 +116,7 @@ class Trajectory(Sample):
     diagnosis: Diagnosis
     trace: Trace
     end: End
+    unread: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The trajectory as JSON values, with the dialogue as text too. Every text is valid Unicode."""
@@ -136,6 +140,7 @@ class Trajectory(Sample):
             "end": str(self.end),
             "system": self.trace.system,
             "turns": map_texts(turns, valid_text),
+            "unread": valid_text(self.unread),
             "token_ids": list(self.token_ids_T),
             "mask": [int(sampled) for sampled in self.mask_T],
             "logprobs": [round(value, 6) for value in self.sampled_logprobs_T],

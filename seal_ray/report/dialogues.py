@@ -80,6 +80,8 @@ def _messages(row: Mapping[str, Any], model: str) -> Iterator[dict[str, JSON]]:
             yield {"role": "user", "content": turn["user"], "metadata": {"turn": number}}
         for place, step in enumerate(turn["steps"]):
             yield from _step_messages(step, f"{number}-{place + 1}", model)
+    if row.get("unread"):
+        yield {"role": "assistant", "content": row["unread"], "model": model, "metadata": {"unread": row["end"]}}
 
 
 def _step_messages(step: Mapping[str, Any], name: str, model: str) -> Iterator[dict[str, JSON]]:

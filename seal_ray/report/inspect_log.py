@@ -6,7 +6,7 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,9 +23,6 @@ SUFFIX = ".eval"
 _INPUT = 1000
 """Characters of a sample's input in the list of samples."""
 _SAMPLES, _TOKENS = "samples", "tokens"
-_VALUES = {"C": 1, "I": 0}
-"""Values of Inspect's for right and wrong; others do not count."""
-
 Sample = Mapping[str, JSON]
 Logged = tuple[Sample, JSON]
 """A sample, and values that Inspect does not read, or None."""
@@ -45,11 +42,11 @@ def write_log(
 
     Args:
         samples: The values that Inspect does not read are stored next to a sample, in `tokens/`.
-        scorer: The score whose mean is the log's accuracy.
+        scorer: The score whose share of "C" (right) among these and "I" (wrong) is the log's accuracy.
         created: The time in the log; by default now.
     """
-    summaries: list[Sample] = []
-    epochs = Counter[str]()
+    summaries: list[str] = []
+    epochs, values, usage = Counter[str](), Counter[str](), Counter[str]()
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     with new.open("xb") as file, zipfile.ZipFile(file, "w") as archive:
@@ -57,51 +54,46 @@ def write_log(
             epochs[sample["id"]] += 1
             whole = map_texts({**sample, "epoch": epochs[sample["id"]]}, valid_text)
             member = f"{whole['id']}_epoch_{whole['epoch']}.json"
-            _write_json(archive, f"{_SAMPLES}/{member}", whole)
+            _write(archive, f"{_SAMPLES}/{member}", _dumped(whole))
             if tokens is not None:
-                _write_json(archive, f"{_TOKENS}/{member}", tokens)
-            summaries.append(_summary(whole))
-        _write_json(archive, "summaries.json", summaries)
-        header = _header(summaries, task, model, scorer, created or datetime.now(UTC), dict(metadata or {}))
-        _write_json(archive, "header.json", map_texts(header, valid_text))
+                _write(archive, f"{_TOKENS}/{member}", _dumped(tokens))
+            summaries.append(_dumped(_summary(whole)))
+            values[whole["scores"][scorer]["value"]] += 1
+            usage.update(whole["model_usage"][model])
+        _write(archive, "summaries.json", f"[{','.join(summaries)}]")
+        right, counted = values["C"], values["C"] + values["I"]
+        score = {
+            "name": scorer,
+            "scorer": scorer,
+            "scored_samples": counted,
+            "unscored_samples": len(summaries) - counted,
+            "metrics": {"accuracy": {"name": "accuracy", "value": right / max(1, counted)}},
+        }
+        results = {"total_samples": len(summaries), "completed_samples": len(summaries), "scores": [score]}
+        # Inspect takes logs of one id for attempts at one evaluation.
+        name = hashlib.sha256(f"{path.resolve()} {task}".encode("utf-8", "replace")).hexdigest()[:22]
+        header = _header(name, task, model, created or datetime.now(UTC), list(epochs), dict(metadata or {}))
+        stats = {"started_at": header["eval"]["created"], "model_usage": {model: dict(usage)}}
+        _write(archive, "header.json", _dumped(map_texts({**header, "results": results, "stats": stats}, valid_text)))
     os.replace(new, path)
 
 
-def _header(
-    samples: Sequence[Sample], task: str, model: str, scorer: str, created: datetime, metadata: dict[str, JSON]
-) -> Sample:
-    time = created.isoformat(timespec="seconds")
-    name = hashlib.sha256(json.dumps([task, metadata], sort_keys=True, default=str).encode()).hexdigest()[:22]
-    ids = [sample["id"] for sample in samples]
-    values = [sample["scores"][scorer]["value"] for sample in samples]
-    counted = [_VALUES[value] for value in values if value in _VALUES]
-    score = {
-        "name": scorer,
-        "scorer": scorer,
-        "scored_samples": len(counted),
-        "unscored_samples": len(ids) - len(counted),
-        "metrics": {"accuracy": {"name": "accuracy", "value": sum(counted) / max(1, len(counted))}},
-    }
-    usage = Counter[str]()
-    for sample in samples:
-        usage.update(sample["model_usage"][model])
+def _header(name: str, task: str, model: str, created: datetime, ids: list[str], metadata: dict[str, JSON]) -> Sample:
     return {
         "version": 2,
         "status": "success",
         "eval": {
             "eval_id": name,
             "run_id": name,
-            "created": time,
+            "created": created.isoformat(timespec="seconds"),
             "task": task,
             "task_id": name,
-            "dataset": {"name": task, "samples": len(ids), "sample_ids": list(dict.fromkeys(ids))},
+            "dataset": {"name": task, "samples": len(ids), "sample_ids": ids},
             "model": model,
             "config": {},
             "packages": {"seal_ray": version("seal-ray")},
             "metadata": metadata,
         },
-        "results": {"total_samples": len(ids), "completed_samples": len(ids), "scores": [score]},
-        "stats": {"started_at": time, "model_usage": {model: dict(usage)}},
     }
 
 
@@ -122,9 +114,12 @@ def _summary(sample: Sample) -> Sample:
     }
 
 
-def _write_json(archive: zipfile.ZipFile, name: str, value: JSON) -> None:
+def _dumped(value: JSON) -> str:
+    return json.dumps(as_json(value), ensure_ascii=False, allow_nan=False)
+
+
+def _write(archive: zipfile.ZipFile, name: str, text: str) -> None:
     # Without a time, so that the same values give the same file.
-    text = json.dumps(as_json(value), ensure_ascii=False, allow_nan=False)
     archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 
