@@ -1,4 +1,4 @@
-"""Logs of dialogues: complete, compact, readable while a run goes on, and harmless in a terminal."""
+"""Logs of dialogues: complete, compact, readable while a run is written, and harmless in a terminal."""
 
 import json
 import re
@@ -51,11 +51,11 @@ def group_of(*trajectories: tuple[Trajectory, Arm]) -> Group:
 def run(tmp_path: Path) -> Path:
     """A folder with the log of a round: one success on the plain interface and two dialogues under an arm."""
     (tmp_path / "logs").mkdir()
-    plain, plays = Arm(Interface.plain()), {"task": TASK, "form": FORM}
+    plain = Arm(Interface.plain())
     members = [
-        (play(**plays, completions=solution(TASK), interface=plain.interface, seed=1), plain),
-        (play(**plays, completions=[UNKNOWN, *solution(TASK)], interface=ARM.interface, seed=2), ARM),
-        (play(**plays, completions=[f"I was told: {ADVICE}", HOSTILE], interface=ARM.interface, seed=3), ARM),
+        (play(TASK, FORM, solution(TASK), interface=plain.interface, seed=1), plain),
+        (play(TASK, FORM, [UNKNOWN, *solution(TASK)], interface=ARM.interface, seed=2), ARM),
+        (play(TASK, FORM, [f"I was told: {ADVICE}", HOSTILE], interface=ARM.interface, seed=3), ARM),
     ]
     path = tmp_path / "logs" / "round_000004.eval"
     weights = {1: RowWeight(-0.5, 1.25)}
