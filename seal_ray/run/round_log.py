@@ -1,5 +1,6 @@
 """The log of the dialogues that a round or an evaluation played."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
@@ -36,12 +37,14 @@ def write_round_log(
         row = member.trajectory.to_dict()
         weight = (weighted or {}).get(member.trajectory.seed)
         scores = {} if weight is None else {"advantage": weight.advantage, "weight": weight.weight}
+        if not math.isnan(member.reward):  # as in evaluations, which the verifier alone rewards
+            scores["reward"] = member.reward
         view = "plain view" if isinstance(member.view, PlainView) else member.view and f"no plain view: {member.view}"
         sample = dialogue_sample(
             row,
             truth_of(member.trajectory.task),
             model=model,
-            scores={"reward": member.reward, **scores},
+            scores=scores,
             metadata={"group": group.plan.number, "arm": member.arm.id, "view": view},
         )
         return sample, {key: row[key] for key in TOKENS}
@@ -53,11 +56,7 @@ def write_round_log(
 
 def interleaved_members(groups: Iterable[Group]) -> Iterator[tuple[Group, Member]]:
     """The played members of all groups in turn, and within a group of its arms in turn, the plain interface last."""
-    return interleaved(interleaved(reversed(_by_arm(group).values())) for group in groups)
-
-
-def _by_arm(group: Group) -> dict[str, list[tuple[Group, Member]]]:
-    by_arm: dict[str, list[tuple[Group, Member]]] = {}
-    for member in group.played:
-        by_arm.setdefault(member.arm.id, []).append((group, member))
-    return by_arm
+    return interleaved(
+        interleaved([(group, each) for each in group.played if each.arm.id == arm] for arm in reversed(group.by_arm()))
+        for group in groups
+    )
