@@ -1,6 +1,7 @@
 """Logs of dialogues: complete, compact, readable while a run is written, and harmless in a terminal."""
 
 import json
+import math
 import re
 import socket
 import subprocess
@@ -40,10 +41,11 @@ def group_of(*trajectories: tuple[Trajectory, Arm]) -> Group:
     """A group with these members; a plain view is taken of each, if it is of the task."""
     seeds = tuple(each.seed for each, _ in trajectories)
     plan = GroupPlan(3, TASK.id, str(TASK.category), ARM, Protocol.SEAL, seeds, 1.0)
-    views = [
-        None if arm.plain or each.task != TASK.id else plain_view(each, TASK, FORM, WIDE) for each, arm in trajectories
-    ]
-    members = (Member(arm, each, view, each.reward) for (each, arm), view in zip(trajectories, views, strict=True))
+    members = []
+    for each, arm in trajectories:
+        own = each.task == TASK.id
+        view = plain_view(each, TASK, FORM, WIDE) if own and not arm.plain else None
+        members.append(Member(arm, each, view, each.reward if own else math.nan))  # unscored, as in evaluations
     return Group(plan, tuple(members))
 
 
@@ -154,7 +156,8 @@ def test_hostile_text_is_shown_harmlessly(run: Path, run_main: RunMain, monkeypa
     trajectories = [random_case(7, number).trajectory for number in range(60)]
     group = group_of(*((each, ARM) for each in trajectories))
     write_round_log(run / "logs" / "round_000005.eval", [group], task="round 5", model="tiny", sources=())
-    assert len(list(read_samples(run / "logs" / "round_000005.eval"))) == 60
+    samples = list(read_samples(run / "logs" / "round_000005.eval"))
+    assert [each.scores["reward"].value for each in samples] == [each.reward for each in trajectories]
     for colours in ("", "1"):
         monkeypatch.setenv("FORCE_COLOR", colours)
         said = run_main("show", str(run))
