@@ -144,7 +144,8 @@ class Dialogue(gymnasium.Env[str, str]):
     @property
     def trace(self) -> Trace:
         """All steps so far."""
-        return Trace(self.task.id, tuple(tuple(steps) for steps in self._steps))
+        system = valid_text(show_system(self.interface, self.dialect))
+        return Trace(self.task.id, tuple(map(tuple, self._steps)), tuple(self._user_texts), system)
 
     @property
     def turn_diagnoses(self) -> tuple[TurnDiagnosis, ...]:
@@ -174,6 +175,7 @@ class Dialogue(gymnasium.Env[str, str]):
         self._verifier = Verifier(self.task)
         self._allowance = Allowance(self.context)
         self._steps: list[list[Step]] = [[] for _ in self.task.turns]
+        self._user_texts: list[str] = []
         self._turn_diagnoses: list[TurnDiagnosis] = []
         self._budget = MAX_STEPS
         self._running = True
@@ -198,17 +200,18 @@ class Dialogue(gymnasium.Env[str, str]):
         calls = parsed.official_calls if self._official else parsed.calls
         turn = self.turn
         records = self._call_all(calls)
-        self._steps[turn].append(Step(turn, first_part(action), records, parsed.errors))
-        if not records and (self._official or not parsed.errors):
+        messages = self._result_messages(parsed, records)
+        shown = tuple(message.content for message in messages)
+        self._steps[turn].append(Step(turn, first_part(action), records, parsed.errors, shown))
+        if messages:
+            self._spend_step(turn)
+        else:
             self._judge_turn()
             if self._verifier.finished or (self.protocol is Protocol.UNTIL_FAILURE and self._verifier.failed):
                 self._finish()
             else:
                 self._start_turn()
             messages = [self._user_message()] if self._running else []
-        else:
-            messages = self._result_messages(parsed, records)
-            self._spend_step(turn)
         text = "\n".join(self._message_text(message) for message in messages)
         terminated = self.over and not self._cut_off
         reward = float(self.success)
@@ -311,9 +314,12 @@ class Dialogue(gymnasium.Env[str, str]):
         turn = self.task.turns[self.turn]
         self.user_text = turn.user if turn.user is None or self._user is None else self._answer(self._user)
         if self.user_text is not None:
-            return Message("user", self.user_text)
-        tools = show_tools(self.interface, turn.revealed)
-        return Message("user", f"{[dict(tool.document) for tool in tools]}\n{REVEAL}", tools)
+            message = Message("user", self.user_text)
+        else:
+            tools = show_tools(self.interface, turn.revealed)
+            message = Message("user", f"{[dict(tool.document) for tool in tools]}\n{REVEAL}", tools)
+        self._user_texts.append(message.content)
+        return message
 
     def _answer(self, user: User) -> str:
         """The user's answer to the completions of the turn that ended."""

@@ -1,7 +1,10 @@
-"""The record of a dialogue: every step, call, result and error. Diagnosis reads nothing else."""
+"""The record of a dialogue: every step, call, result and error. Diagnosis reads nothing else.
+
+The texts that the model was shown are for readers; they depend on the interface, and traces are compared without them.
+"""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from envs.task import ToolCall
@@ -78,20 +81,29 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One completion of the model within a turn, with its executed calls in order; a very long one is cut."""
+    """One completion of the model within a turn, with its executed calls in order; a very long one is cut.
+
+    `shown` are the texts that followed it within the turn: a result for each call, then errors, all with feedback.
+    """
 
     turn: int
     completion: str
     calls: tuple[CallRecord, ...] = ()
     parse_errors: tuple[ParseError, ...] = ()
+    shown: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A dialogue so far: one tuple of steps per turn of the task, empty for turns without a step."""
+    """A dialogue so far: one tuple of steps per turn of the task, empty for turns without a step.
+
+    `user` has the user's message in each turn that began, and `system` the message before them.
+    """
 
     task_id: str
     turns: tuple[tuple[Step, ...], ...]
+    user: tuple[str, ...] = field(default=(), compare=False)
+    system: str = field(default="", compare=False)
 
 
 def text_digest(text: str) -> str:

@@ -73,13 +73,16 @@ class TokenDialogue:
         self.record.write(token_ids, logprobs, versions)
         self.sampled.append(Sampled(begin, len(self), cached))
 
+    def text(self, completion: Sampled) -> str:
+        """The text of a completion."""
+        return self._form.text(self.record.token_ids_T[completion.begin : completion.end])
+
     def act(self) -> bool:
         """Lets the environment act on the last completion and reads its answer. Returns False if the dialogue is over.
 
         Nothing that a model writes makes this raise; a broken world or user raises `EnvironmentFault`.
         """
-        last = self.sampled[-1]
-        *_, info = self.dialogue.step(self._form.text(self.record.token_ids_T[last.begin : last.end]))
+        *_, info = self.dialogue.step(self.text(self.sampled[-1]))
         if self.dialogue.over:
             return False
         self.record.read(self._form.continuation(info["messages"], tools=self._has_tools))
@@ -115,6 +118,7 @@ class Solver:
                 with self.watch.over(task.id, seed):
                     end = None if played.act() else End.FINISHED
         dialogue = played.dialogue
+        acted_on = sum(map(len, dialogue.trace.turns))
         if end is not End.FINISHED:
             dialogue.truncate()
         return played.record.sample(seed).extended(
@@ -129,6 +133,7 @@ class Solver:
             diagnosis=dialogue.diagnosis,
             trace=dialogue.trace,
             end=end,
+            unread="".join(map(played.text, played.sampled[acted_on:])),
         )
 
     async def say(self, played: TokenDialogue, seed: int) -> End | None:

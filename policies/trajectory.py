@@ -4,6 +4,7 @@ Nothing is tokenised again.
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -12,8 +13,9 @@ from typing import Any, TypeVar
 from envs.diagnosis import Diagnosis
 from envs.interface import Interface
 from envs.interface.json_form import dump_interface
+from envs.task import JSON
 from envs.text import map_texts, valid_text
-from envs.trace import Trace
+from envs.trace import Step, Trace
 
 S = TypeVar("S", bound="Sample")
 
@@ -99,7 +101,10 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory(Sample):
-    """The sample of a dialogue of T tokens, with its outcome. `reward` is the verifier's, 0 or 1."""
+    """The sample of a dialogue of T tokens, with its outcome. `reward` is the verifier's, 0 or 1.
+
+    `unread` is the completion that a budget cut off, which is not in the trace.
+    """
 
     task: str
     category: str
@@ -111,36 +116,59 @@ class Trajectory(Sample):
     diagnosis: Diagnosis
     trace: Trace
     end: End
+    unread: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The trajectory as JSON values, with the dialogue as text too. Every text is valid Unicode."""
+        texts = [*self.trace.user, *[None] * (len(self.trace.turns) - len(self.trace.user))]
         turns = [
             {
+                "user": text,
                 "label": str(turn.label),
                 "outcome": str(turn.verdict.outcome),
                 "detail": turn.detail,
                 "flags": sorted(turn.flags),
-                "steps": [
-                    {
-                        "completion": step.completion,
-                        "results": [record.result for record in step.calls],
-                        "parse_errors": [error.message for error in step.parse_errors],
-                    }
-                    for step in steps
-                ],
+                "tool": turn.tool,
+                "argument": turn.argument,
+                "wrong_state": sorted(turn.verdict.wrong_state),
+                "steps": list(map(_step_to_dict, steps)),
             }
-            for turn, steps in zip(self.diagnosis.turns, self.trace.turns, strict=True)
+            for turn, steps, text in zip(self.diagnosis.turns, self.trace.turns, texts, strict=True)
         ]
         return {
             **{name: getattr(self, name) for name in _PLAIN_FIELDS},
             "end": str(self.end),
+            "system": self.trace.system,
             "turns": map_texts(turns, valid_text),
+            "unread": valid_text(self.unread),
             "token_ids": list(self.token_ids_T),
             "mask": [int(sampled) for sampled in self.mask_T],
             "logprobs": [round(value, 6) for value in self.sampled_logprobs_T],
             "versions": list(self.versions_T),
             "sampled": [[span.begin, span.end, span.cached] for span in self.sampled],
         }
+
+
+def _step_to_dict(step: Step) -> dict[str, Any]:
+    """The step as JSON values. `cues` are the ends of the shown texts that an interface has added."""
+    errors = [error.message for error in step.parse_errors]
+    results = [record.result for record in step.calls]
+    texts = [*results, *(f"[ERROR] {error}" for error in errors)]
+    return {
+        "completion": step.completion,
+        "calls": [[record.call.name, dict(map(_argument, record.call.arguments.items()))] for record in step.calls],
+        "failed": [record.is_error for record in step.calls],
+        "results": results,
+        "parse_errors": errors,
+        "cues": [shown.removeprefix(valid_text(text)) for shown, text in zip(step.shown, texts, strict=False)],
+    }
+
+
+def _argument(item: tuple[str, JSON]) -> tuple[str, JSON]:
+    """An argument whose value is JSON text unless every reader of JSON takes it."""
+    key, value = item
+    number = isinstance(value, int | float) and abs(value) < 2**53
+    return key, value if number or isinstance(value, str | None) else json.dumps(value)
 
 
 _PLAIN_FIELDS = ("task", "category", "interface", "protocol", "policy", "seed", "reward")

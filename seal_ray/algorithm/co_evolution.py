@@ -106,9 +106,9 @@ class CoEvolution:
             "perf/runner_restarts": self._runners.num_remote_worker_restarts(),
             "perf/tokens_per_second": sampled_tokens(groups) / times["rollout"],
         }
-        window = self.curator.window
-        profile = self.profile.to_dict()
-        return RoundReport(self.round, tuple(groups), window.arms, window.rounds, curator, written, profile, metrics)
+        window, played = self.curator.window, tuple(groups)
+        proposed = (window.arms, window.rounds, curator, written)
+        return RoundReport(self.round, played, *proposed, self.profile.to_dict(), metrics, rows.weighted)
 
     def evaluate(self) -> EvaluationReport:
         """Plays the tasks of the suites on the plain interface, under the rules of their source."""
@@ -116,7 +116,7 @@ class CoEvolution:
         groups = self._play_checked(self._evaluation_plans)
         trajectories = played_trajectories(groups)
         metrics = self._suites.count(trajectories)
-        return EvaluationReport(self._suites.outcomes(trajectories), metrics, perf_counter() - started)
+        return EvaluationReport(self._suites.outcomes(trajectories), metrics, perf_counter() - started, groups)
 
     def _propose(self) -> bool:
         """Begins the windows that are due. Returns whether the incumbent has changed."""

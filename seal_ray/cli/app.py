@@ -15,7 +15,7 @@ import typer
 
 from envs.errors import SealError, UserError
 from envs.trusting import restricted
-from seal_ray.cli import evaluate, exam, export, play, proposals, serve, tasks, tiny, train, warm_start
+from seal_ray.cli import dialogues, evaluate, exam, export, play, proposals, serve, tasks, tiny, train, warm_start
 from seal_ray.cli.console import HarmlessRecord, ask, harmless, is_interactive
 
 app = typer.Typer(
@@ -59,6 +59,8 @@ app.command("warm-start")(warm_start.command)
 app.command("extract-adapter")(export.extract_adapter)
 app.command("export")(export.export)
 app.command("serve")(serve.command)
+app.command("show")(dialogues.show)
+app.command("view")(dialogues.view)
 app.command("curator")(proposals.curator)
 app.command("pool")(proposals.pool)
 app.add_typer(tiny.app, name="tiny")

@@ -27,6 +27,7 @@ from seal_ray.evaluation.records import (
     label_table,
     open_folder,
     success_table,
+    write_evaluation_log,
     write_summary,
 )
 from seal_ray.evaluation.suites import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
@@ -152,6 +153,7 @@ def _evaluate(
     console.print(success_table(by_category, title))
     console.print(label_table(by_category))
     write_summary(plan, done, out)
+    write_evaluation_log(plan, records, out, model=name)
     _print_end(console, done, out)
     if results is not None and grader is not None:
         grading = grader.write_results(results, done.records, plan.model.dialect.name)

@@ -24,7 +24,7 @@ from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import Update, check_engine, check_sampling, progress
 from seal_ray.evaluation.suites import MAX_CONTEXT
 from seal_ray.exams.exam_run import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
-from seal_ray.exams.report import ExamRow, exam_rows, exam_table, write, write_log
+from seal_ray.exams.report import ExamRow, exam_rows, exam_table, write, write_exam_log
 from seal_ray.exams.tau2.inspecting import VARIABLE, find_interpreter
 from seal_ray.exams.tau2.playing import SUITES, TURNS, Party, Play, play
 from seal_ray.exams.tau2.servers import Servers, endpoint_at
@@ -265,7 +265,7 @@ def _examine(
             own = {suite: logs[who, suite] for suite in exams}
             asyncio.run(_examine_model(names[who], model, exams, items, own, update, partial(keep, who)))
         for (who, suite), log in logs.items():
-            write_log(log, exams[suite].name, names[who], [item.id for item in items[suite]])
+            write_exam_log(log, exams[suite].name, names[who], [item.id for item in items[suite]])
     notes = [f"{exam.name}: {note}" for exam in exams.values() for note in exam.notes()]
     notes += [f"{suite}: {how.note}" for suite in suites if suite not in exams and how is not None]
     _report(console, session, suites, exams, items, answers, notes)

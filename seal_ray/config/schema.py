@@ -289,8 +289,8 @@ class TrainingSection(Section):
     """Rounds between two checkpoints."""
     checkpoints_kept: Count = 2
     """Number of checkpoints that are kept, the newest."""
-    trajectories_kept: Annotated[int, Field(ge=0)] = 8
-    """Trajectories of each round written to the run's folder."""
+    trajectories_kept: Annotated[int, Field(ge=0)] | None = None
+    """Dialogues in the log of each round; None for all."""
 
     @property
     def max_groups(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from envs.errors import UserError
 from envs.folders import make_folder
-from envs.received import parse_json, read_text
+from envs.received import opened, parse_json, read_text
 from seal_ray.report.files import JsonLines, replace_file
 
 T = TypeVar("T")
@@ -76,7 +76,9 @@ class ResumableLog(Generic[T]):
 
     def rows(self) -> Iterable[dict[str, Any]]:
         """The objects of the lines."""
-        return map(parse_json, self.lines.lines())
+        if self.lines.path.exists():
+            with opened(self.lines.path) as file:
+                yield from (parse_json(line) for line in file if line.endswith(b"\n"))
 
     def append(self, row: Mapping[str, Any]) -> T:
         """Stores a line and returns its answer."""

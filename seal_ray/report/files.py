@@ -115,7 +115,7 @@ _UNCHANGED = frozenset((bool, int, str, type(None)))
 """Types of values that are JSON already. A dialogue's record has thousands of them, in lists."""
 _MAX_ROWS_BYTES = 64 * MIB
 """Largest file that `JsonLines` reads."""
-_ROUND_FILE = re.compile(r"round_(\d{6,})\.jsonl")
+_ROUND_LOG = re.compile(r"(?:round|evaluation)_(\d{6,})\.eval")
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -269,8 +269,8 @@ class RunFolder:
         """One row a round with a task writer: `round` and the `drafts` of its window, with reward or rejection."""
         self.pool = JsonLines(path / "pool.jsonl", check=check_round)
         """One row a window of the task writer: its last `round` and `tasks`, the pool with statistics."""
-        self.trajectories = path / "trajectories"
-        """The folder of the stored trajectories, one file a round."""
+        self.logs = path / "logs"
+        """The folder of the dialogues in Inspect's format, one log a round and one an evaluation."""
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tensorboard"
         self.wandb_id = path / "wandb_id"
@@ -278,14 +278,15 @@ class RunFolder:
         self.curves = path / "curves.png"
         self.page = path / "report.html"
         try:
-            for folder in (path, self.trajectories, self.checkpoints):
+            for folder in (path, self.logs, self.checkpoints):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"run folder: {path} cannot be created ({error}).") from None
         check_no_links(path, leave_out=WANDB_FOLDER)
 
-    def trajectories_of(self, round_number: int) -> JsonLines:
-        return JsonLines(self.trajectories / f"round_{round_number:06d}.jsonl")
+    def log_of(self, kind: str, round_number: int) -> Path:
+        """The log of a "round", or of the "evaluation" after it."""
+        return self.logs / f"{kind}_{round_number:06d}.eval"
 
     def write_config(self, config: Mapping[str, object]) -> None:
         """Writes the resolved configuration. Raises `TypeError` for values without a JSON form."""
@@ -314,8 +315,8 @@ class RunFolder:
         for lines in (*rounds, self.drafts, self.pool):
             if lines.path.exists():
                 lines.replace(row for row in lines.rows() if row["round"] <= round_number)
-        for path in self.trajectories.iterdir():
-            match = _ROUND_FILE.fullmatch(path.name)
+        for path in self.logs.iterdir():
+            match = _ROUND_LOG.fullmatch(path.name)
             if match and int(match[1]) > round_number:
                 path.unlink()
 

@@ -8,16 +8,13 @@ import resource
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
 
-from envs.sources import interleaved
-from policies.trajectory import Trajectory
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.algorithm.seal import Seal
@@ -28,6 +25,8 @@ from seal_ray.report.trackers import Trackers
 from seal_ray.rollout.types import Group
 from seal_ray.run import checkpoints
 from seal_ray.run.export import export_adapter, export_model
+from seal_ray.run.round_log import write_round_log
+from seal_ray.training.rows import RowWeight
 
 Metrics = dict[str, float]
 
@@ -61,7 +60,7 @@ class Recorder:
         else:
             evaluation = self._algorithm.play_evaluation()
             metrics = {"round": 0.0, **_evaluation_metrics(evaluation)}
-            self._folder.evaluations.append({"round": 0, "suites": evaluation.outcomes})
+            self._write_evaluation(0, evaluation)
         self._write(metrics)
         self._draw(metrics)
         return metrics
@@ -90,7 +89,7 @@ class Recorder:
             written = write_checkpoint(algorithm, self._folder)
             metrics["perf/checkpoint_seconds"] = perf_counter() - started
         if evaluation is not None:  # before the metrics, by which a run counts as finished
-            self._folder.evaluations.append({"round": report.round, "suites": evaluation.outcomes})
+            self._write_evaluation(report.round, evaluation)
         self._write(metrics)
         self._write_report(report)
         self._trackers.write(report.round, metrics)
@@ -124,8 +123,24 @@ class Recorder:
         if report.task_writer.known:
             folder.pool.append({"round": number, "tasks": report.task_writer.known})
         folder.profiles.append({"round": number, "profile": report.profile})
-        kept = islice(interleaved_trajectories(report.groups), self._spec.training.trajectories_kept)
-        folder.trajectories_of(number).replace(trajectory.to_dict() for trajectory in kept)
+        self._write_log("round", number, report.groups, report.weighted)
+
+    def _write_evaluation(self, number: int, evaluation: EvaluationReport) -> None:
+        self._folder.evaluations.append({"round": number, "suites": evaluation.outcomes})
+        self._write_log("evaluation", number, evaluation.groups)
+
+    def _write_log(
+        self, kind: str, number: int, groups: Sequence[Group], weighted: Mapping[int, RowWeight] | None = None
+    ) -> None:
+        write_round_log(
+            self._folder.log_of(kind, number),
+            groups,
+            task=f"{kind} {number}",
+            model=self._spec.solver.model,
+            sources=[each for each in (self._spec.environment.source, self._spec.evaluation.source) if each],
+            weighted=weighted,
+            most=self._spec.training.trajectories_kept,
+        )
 
     def _draw(self, metrics: Metrics) -> None:
         """Draws the curves and the page after an evaluation or a checkpoint, in a thread: it takes a few seconds."""
@@ -217,11 +232,6 @@ def train(
         if not stored or checkpoints.round_of(stored[-1]) < algorithm.round:
             checkpoints.keep(write_checkpoint(algorithm, folder), most=training.checkpoints_kept)
         return TrainingOutcome(algorithm.round, stopped=algorithm.round < training.rounds)
-
-
-def interleaved_trajectories(groups: Iterable[Group]) -> Iterator[Trajectory]:
-    """The trajectories of all groups in turn, and within a group of its arms in turn, the plain interface last."""
-    return interleaved(interleaved(reversed(group.by_arm().values())) for group in groups)
 
 
 @contextmanager

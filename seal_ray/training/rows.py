@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import compress
@@ -21,11 +21,21 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
+class RowWeight:
+    """The advantage of a rollout that gave a row, and its diagnosis weight, which multiplied the advantage."""
+
+    advantage: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class RoundRows:
-    """The minibatches of a round, one for each gradient step, and its metrics."""
+    """The minibatches of a round, one for each gradient step, its metrics, and the weights of its rows."""
 
     minibatches: list[Minibatch]
     metrics: dict[str, float]
+    weighted: Mapping[int, RowWeight]
+    """Seed of a rollout → its advantage and weight, for rollouts that give a row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +131,7 @@ def make_rows(
         ]
         for group, advantages_G in zip(kept, np.split(weighted_J, ends)[:-1], strict=True)
     ]
+    seeds = [member.trajectory.seed for group in kept for member in group.members]
     minibatches = [Minibatch.of(part) for part in even_parts(groups_of_rows, most=training.minibatch_groups)]
     return RoundRows(
         minibatches * training.epochs,
@@ -133,6 +144,7 @@ def make_rows(
             "solver/weight_mean": float(weights_J.mean()) if len(weights_J) else 1.0,
             "solver/weight_max": float(weights_J.max()) if len(weights_J) else 1.0,
         },
+        dict(zip(seeds, map(RowWeight, advantages_J.tolist(), weights_J.tolist()), strict=True)),
     )
 
 

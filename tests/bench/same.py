@@ -29,6 +29,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[2]
 ONE_AT_A_TIME = Path(__file__).parent / "one_at_a_time"
@@ -245,7 +246,13 @@ def of_run(run: Path) -> dict[str, Any]:
             for place, row in enumerate(map(json.loads, lines(run / f"{name}.jsonl"))):
                 results |= {f"{name} {place} {at}": _proposal(each) for at, each in enumerate(row[name])}
     for path in sorted((run / "trajectories").glob("*.jsonl")):
-        results |= {f"{path.name} {place}": _without_cached(row) for place, row in enumerate(lines(path))}
+        rows = map(json.loads, lines(path))
+        results |= {f"{path.stem} {place}": row["token_ids"] for place, row in enumerate(rows)}
+    for path in sorted((run / "logs").glob("round_*.eval")):
+        with ZipFile(path) as log:
+            names = [name for name in log.namelist() if name.startswith("tokens/")][:8]  # as many as the commit keeps
+            tokens = [json.loads(log.read(name))["token_ids"] for name in names]
+        results |= {f"{path.stem} {place}": ids for place, ids in enumerate(tokens)}
     return results
 
 
@@ -257,11 +264,6 @@ def _present(metric: str) -> str:
 def _proposal(row: Mapping[str, Any]) -> Any:
     """Of a rejected proposal the commit has the incumbent instead of what was written."""
     return {key: row[key] for key in ("rejection", "reward")} if row["rejection"] else row
-
-
-def _without_cached(line: str) -> str:
-    row = json.loads(line)
-    return json.dumps({**row, "sampled": [[begin, end] for begin, end, _ in row["sampled"]]})
 
 
 def _is_time(key: str) -> bool:

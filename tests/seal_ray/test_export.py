@@ -58,7 +58,7 @@ def run_of(folder: Path, base: Path, *, rank: int) -> Path:
     }
     checkpoint = folder / "checkpoints" / "round_000003"
     checkpoint.mkdir(parents=True)
-    (folder / "trajectories").mkdir()
+    (folder / "logs").mkdir()
     (folder / "config.yaml").write_text(yaml.safe_dump(config), "utf-8")
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in METRICS), "utf-8")
     opened = open_model(str(base))

@@ -12,9 +12,11 @@ from seal_ray.algorithm.report import EvaluationReport, RoundReport
 from seal_ray.algorithm.seal import Seal
 from seal_ray.proposing.loop import WindowReport
 from seal_ray.report.files import RunFolder
+from seal_ray.report.inspect_log import read_samples
 from seal_ray.rollout.types import GroupPlan
 from seal_ray.run import checkpoints
-from seal_ray.run.recorder import Recorder, interleaved_trajectories
+from seal_ray.run.recorder import Recorder
+from seal_ray.run.round_log import interleaved_members
 from tests.seal_ray.report.test_trackers import scalars
 from tests.seal_ray.rollout.rounds import ARMS, Solver
 
@@ -136,11 +138,11 @@ def test_a_report_is_written_to_the_files_of_the_run(folder: RunFolder) -> None:
     assert [row["round"] for row in folder.arms.rows()] == [1, 3], "a window's arms, at its end"
     assert folder.drafts.rows() == folder.pool.rows() == []
     assert [len(row["interfaces"]) for row in folder.interfaces.rows()] == [2] * ROUNDS
-    assert len(folder.trajectories_of(1).rows()) == 4
+    assert len(list(read_samples(folder.log_of("round", 1)))) == 4
 
 
 def test_dialogues_are_kept_of_all_groups_and_of_both_arms_of_a_pair() -> None:
     groups = Solver(lambda _: 0.5).play([plan(0, 4), plan(1, 2), plan(2, 0)])
-    kept = [each.seed for each in interleaved_trajectories(groups)]
+    kept = [member.trajectory.seed for _, member in interleaved_members(groups)]
     assert kept[:6] == [0, 12, 20, 1, 10, 21]
     assert sorted(kept) == sorted(seed for group in groups for seed in group.plan.seeds)

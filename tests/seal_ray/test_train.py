@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -22,6 +23,7 @@ from seal_ray.run.recorder import TrainingOutcome
 from tests.command_line import Refusal, RunMain
 from tests.processes import PROGRAM, read_until, seal_ray
 from tests.readme import example
+from tests.seal_ray.inspect_reader import read_by_inspect
 
 pytestmark = pytest.mark.long
 
@@ -173,8 +175,8 @@ def done(process: subprocess.Popen[str]) -> str:
 
 
 def tokens_of(run: Path, number: int) -> list[Sequence[int]]:
-    text = (run / "trajectories" / f"round_{number:06d}.jsonl").read_text("utf-8")
-    return [json.loads(line)["token_ids"] for line in text.split("\n")[:-1]]
+    with ZipFile(run / "logs" / f"round_{number:06d}.eval") as log:
+        return [json.loads(log.read(name))["token_ids"] for name in log.namelist() if name.startswith("tokens/")]
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +202,13 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
     assert (undisturbed / "curves.png").stat().st_size > 10_000
     left = {path.name for path in undisturbed.iterdir()}
     assert left >= {"config.yaml", *(f"{name}.jsonl" for name in ("evaluations", "interfaces", "profiles"))}
-    assert left >= {"tensorboard", "trajectories"}
+    assert left >= {"tensorboard", "logs"}
+    logs = read_by_inspect(undisturbed / "logs")
+    assert {name: log["samples"] for name, log in logs.items()} == {
+        **{f"round {number}": 12 for number in range(1, ROUNDS + 1)},
+        **{f"evaluation {row['round']}": row["evaluation/dialogues"] for row in rows if "evaluation/success" in row},
+    }
+    assert logs["evaluation 6"]["accuracy"] == pytest.approx(rows[-1]["evaluation/success"])
     assert [path.name for path in sorted((undisturbed / "checkpoints").iterdir())] == ["round_000003", "round_000006"]
 
 

@@ -37,7 +37,8 @@ def fill(folder: RunFolder, rounds: int) -> None:
         folder.evaluations.append({"round": number, "suites": {"plain": {"base": {"a": 1, "b": None}}}})
         folder.append_interfaces(number, {2: SHOWN, 0: Interface.plain()})
         folder.profiles.append({"round": number, "profile": FailureProfile().to_dict()})
-        folder.trajectories_of(number).replace([{"task": "a", "seed": number}, {"task": STRANGE}])
+        for kind in ("round", "evaluation"):
+            folder.log_of(kind, number).write_bytes(b"a log")
 
 
 def rounds(lines: JsonLines) -> list[int]:
@@ -70,10 +71,8 @@ def test_what_is_written_is_read_back(folder: RunFolder) -> None:
     assert [shown.pop("id") for shown in row["interfaces"]] == ["plain", interface_id(SHOWN)]
     assert [interface_from_dict(shown) for shown in row["interfaces"]] == [Interface.plain(), SHOWN]
     assert folder.profiles.rows()[0]["profile"] == FailureProfile().to_dict()
-    assert folder.trajectories_of(2).path.name == "round_000002.jsonl"
-    assert folder.trajectories_of(2).rows() == [{"task": "a", "seed": 2}, {"task": STRANGE}]
-    folder.trajectories_of(2).replace([])
-    assert folder.trajectories_of(2).rows() == []
+    folder.proposals.append({"round": 2, "proposals": [STRANGE]})
+    assert folder.proposals.rows() == [{"round": 2, "proposals": [STRANGE]}]
 
 
 def test_an_unknown_metric_is_refused_and_nothing_written(folder: RunFolder) -> None:
@@ -132,28 +131,27 @@ def test_later_rounds_are_dropped(folder: RunFolder) -> None:
     for lines in (folder.metrics, folder.interfaces):
         with lines.path.open("ab") as file:
             file.write(b'{"round": 6, "int')
-    kept = {number: folder.trajectories_of(number).path.read_bytes() for number in (1, 2, 3)}
     folder.truncate_after(3)
     for lines in (folder.metrics, folder.evaluations, folder.interfaces, folder.profiles):
         assert rounds(lines) == [1, 2, 3]
         assert lines.path.read_bytes().endswith(b"}\n")
-    assert {path.name for path in folder.trajectories.iterdir()} == {f"round_{n:06d}.jsonl" for n in kept}
-    assert {number: folder.trajectories_of(number).path.read_bytes() for number in kept} == kept
+    kept = {folder.log_of(kind, number) for kind in ("round", "evaluation") for number in (1, 2, 3)}
+    assert set(folder.logs.iterdir()) == kept
     folder.append_metrics(4, {"solver/success": 0.9})
     assert folder.metrics.rows()[-2:] == [{"round": 3, "solver/success": 0.03}, {"round": 4, "solver/success": 0.9}]
     folder.truncate_after(0)
     assert rounds(folder.metrics) == []
-    assert list(folder.trajectories.iterdir()) == []
+    assert list(folder.logs.iterdir()) == []
 
 
 def test_dropping_leaves_other_files_alone(folder: RunFolder) -> None:
     folder.truncate_after(0)
     assert not folder.metrics.path.exists()
-    (folder.trajectories / "notes.txt").write_text("mine")
-    (folder.checkpoints / "round_000009.jsonl").write_text("mine")
+    (folder.logs / "notes.txt").write_text("mine")
+    (folder.checkpoints / "round_000009.eval").write_text("mine")
     folder.truncate_after(0)
-    assert (folder.trajectories / "notes.txt").exists()
-    assert (folder.checkpoints / "round_000009.jsonl").exists()
+    assert (folder.logs / "notes.txt").exists()
+    assert (folder.checkpoints / "round_000009.eval").exists()
 
 
 @pytest.mark.parametrize("line", ["not json", "[1]", '"text"', '{"rou', "\udcff"])

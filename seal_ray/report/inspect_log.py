@@ -1,0 +1,175 @@
+"""Logs in Inspect's format: `.eval` files, ZIP archives with a JSON file for each sample, so that readers are lazy."""
+
+import hashlib
+import json
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from envs.errors import UserError
+from envs.received import MAX_BYTES, opened, parse_json, validated
+from envs.task import JSON
+from envs.text import map_texts, valid_text
+from seal_ray.report.files import as_json
+
+SUFFIX = ".eval"
+_INPUT = 1000
+"""Characters of a sample's input in the list of samples."""
+_SAMPLES, _TOKENS = "samples", "tokens"
+Sample = Mapping[str, JSON]
+Logged = tuple[Sample, JSON]
+"""A sample, and values that Inspect does not read, or None."""
+
+
+def write_log(
+    path: Path,
+    samples: Iterable[Logged],
+    *,
+    task: str,
+    model: str,
+    scorer: str,
+    created: datetime | None = None,
+    metadata: Mapping[str, JSON] | None = None,
+) -> None:
+    """Writes a log, one sample at a time, atomically.
+
+    Args:
+        samples: The values that Inspect does not read are stored next to a sample, in `tokens/`.
+        scorer: The score whose share of "C" (right) among these and "I" (wrong) is the log's accuracy.
+        created: The time in the log; by default now.
+    """
+    summaries: list[str] = []
+    epochs, values, usage = Counter[str](), Counter[str](), Counter[str]()
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    with new.open("xb") as file, zipfile.ZipFile(file, "w") as archive:
+        for sample, tokens in samples:
+            epochs[sample["id"]] += 1
+            whole = map_texts({**sample, "epoch": epochs[sample["id"]]}, valid_text)
+            member = f"{whole['id']}_epoch_{whole['epoch']}.json"
+            _write(archive, f"{_SAMPLES}/{member}", _dumped(whole))
+            if tokens is not None:
+                _write(archive, f"{_TOKENS}/{member}", _dumped(tokens))
+            summaries.append(_dumped(_summary(whole)))
+            values[whole["scores"][scorer]["value"]] += 1
+            usage.update(whole["model_usage"][model])
+        _write(archive, "summaries.json", f"[{','.join(summaries)}]")
+        right, counted = values["C"], values["C"] + values["I"]
+        score = {
+            "name": scorer,
+            "scorer": scorer,
+            "scored_samples": counted,
+            "unscored_samples": len(summaries) - counted,
+            "metrics": {"accuracy": {"name": "accuracy", "value": right / max(1, counted)}},
+        }
+        results = {"total_samples": len(summaries), "completed_samples": len(summaries), "scores": [score]}
+        # Inspect takes logs of one id for attempts at one evaluation.
+        name = hashlib.sha256(f"{path.resolve()} {task}".encode("utf-8", "replace")).hexdigest()[:22]
+        header = _header(name, task, model, created or datetime.now(UTC), list(epochs), dict(metadata or {}))
+        stats = {"started_at": header["eval"]["created"], "model_usage": {model: dict(usage)}}
+        _write(archive, "header.json", _dumped(map_texts({**header, "results": results, "stats": stats}, valid_text)))
+    os.replace(new, path)
+
+
+def _header(name: str, task: str, model: str, created: datetime, ids: list[str], metadata: dict[str, JSON]) -> Sample:
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            "eval_id": name,
+            "run_id": name,
+            "created": created.isoformat(timespec="seconds"),
+            "task": task,
+            "task_id": name,
+            "dataset": {"name": task, "samples": len(ids), "sample_ids": ids},
+            "model": model,
+            "config": {},
+            "packages": {"seal_ray": version("seal-ray")},
+            "metadata": metadata,
+        },
+    }
+
+
+def model_usage(model: str, *, read: int, sampled: int) -> dict[str, dict[str, int]]:
+    """The tokens of a sample, as Inspect counts them."""
+    return {model: {"input_tokens": read, "output_tokens": sampled, "total_tokens": read + sampled}}
+
+
+def _summary(sample: Sample) -> Sample:
+    asked = sample["input"]
+    text = asked if isinstance(asked, str) else "\n".join(message["content"] for message in asked)
+    return {
+        **{name: sample[name] for name in ("id", "epoch", "target", "metadata", "model_usage")},
+        "input": text[:_INPUT],
+        "scores": {name: {"value": score["value"]} for name, score in sample["scores"].items()},
+        "completed": True,
+        "message_count": len(sample["messages"]),
+    }
+
+
+def _dumped(value: JSON) -> str:
+    return json.dumps(as_json(value), ensure_ascii=False, allow_nan=False)
+
+
+def _write(archive: zipfile.ZipFile, name: str, text: str) -> None:
+    # Without a time, so that the same values give the same file.
+    archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+
+
+class LoggedSample(BaseModel):
+    """A sample as a reader needs it. Inspect's format has more."""
+
+    class Message(BaseModel):
+        role: str
+        content: str
+        metadata: dict[str, JSON] | None = None
+
+    class Score(BaseModel):
+        value: JSON
+        explanation: str | None = None
+        metadata: dict[str, JSON] | None = None
+
+    id: str
+    messages: list[Message]
+    scores: dict[str, Score]
+    metadata: dict[str, JSON] = {}
+
+    @property
+    def labels(self) -> set[str]:
+        """The labels of the turns of a dialogue."""
+        turns = [turn for score in self.scores.values() for turn in (score.metadata or {}).get("turns", ())]
+        return {turn["label"] for turn in turns}
+
+
+def log_files(folder: Path) -> list[Path]:
+    """The logs in a folder and its subfolders. Raises `UserError` if there are none."""
+    paths = sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
+    if not paths:
+        raise UserError(f"run: {str(folder)!r:.200} holds no log of dialogues (*{SUFFIX}).")
+    return paths
+
+
+def read_samples(path: Path) -> Iterator[LoggedSample]:
+    """The samples of a log, one at a time. Raises `UserError` for a file that is no log."""
+    try:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
+            for member in archive.infolist():
+                if member.filename.startswith(f"{_SAMPLES}/"):
+                    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                        raise ValueError("it is compressed in another way")
+                    with archive.open(member) as packed:
+                        content = packed.read(MAX_BYTES + 1)
+                    if len(content) > MAX_BYTES:
+                        raise UserError(f"{path}: a dialogue is larger than {MAX_BYTES:,} bytes.")
+                    yield validated(LoggedSample, parse_json(content), f"{path}: it is no log of dialogues")
+    except (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is no log of dialogues ({error}).") from None
