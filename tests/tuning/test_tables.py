@@ -19,9 +19,7 @@ from tests.seal_ray.report.test_arms import moving
 from tests.tuning.comparison.folders import constant, make_comparison
 from tests.tuning.comparison.folders import play as play_arm
 from tests.tuning.sweep.test_sweep_results import make_sweep, play
-from tuning.commands.compare import print_comparison
 from tuning.commands.sweep import trials_table
-from tuning.comparison.report import write_results
 from tuning.sweep.results import collect
 
 ARM = "coevolved-varied-frozen-2"
@@ -54,8 +52,18 @@ def pooled(folder: Path, name: str) -> Table:
 
 METHODS = ("vanilla", "coevolved-truncated", "coevolved-varied", "llm-shown-unweighted")
 WINDOW = {
-    **{"schema_cues": [], "recovery": "none", "guidelines": ["Ask."], "groups": 10, "rollouts": 80, "success": 0.5},
-    **{"gain": 0.1, "error": 0.1, "incumbent": True, "promoted": True, "round": 1200, "rounds": 200},
+    "schema_cues": [],
+    "recovery": "none",
+    "guidelines": ["Ask."],
+    "groups": 10,
+    "rollouts": 80,
+    "success": 0.5,
+    "gain": 0.1,
+    "error": 0.1,
+    "incumbent": True,
+    "promoted": True,
+    "round": 1200,
+    "rounds": 200,
 }
 TABLES: dict[str, Callable[[Path, str], Table]] = {
     "evaluate": lambda _, name: success_table(groups([record("t", 1.0, category=name)]), f"{ARM} on bfcl dev"),

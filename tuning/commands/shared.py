@@ -13,7 +13,8 @@ from rich.console import Console
 
 from envs.errors import SealError, UserError
 from seal_ray.cli.console import print_line
-from seal_ray.cli.train import minutes, percent, success_text
+from seal_ray.cli.panel import Panel, live_panel, minutes
+from seal_ray.cli.train import percent, success_text
 from tuning.record import State, TrialRecord, TrialsManifest
 
 if TYPE_CHECKING:
@@ -77,14 +78,15 @@ def run_or_resume(
     from seal_ray.run.storage import mirrored
     from tuning.running import resume_trials
 
-    with mirrored(folder, storage, partial(print_line, console), new=start is not None) as push:
+    say = partial(print_line, console)
+    with live_panel(console) as panel, mirrored(folder, storage, say, new=start is not None) as push:
 
         def after_trial() -> None:
             on_end()
             push()
 
-        on_event = event_printer(console, lambda: read(folder), on_end=after_trial)
-        print_line(console, f"{kind.WHAT} {folder}: connecting to Ray")
+        on_event = event_printer(console, lambda: read(folder), on_end=after_trial, panel=panel)
+        say(f"{kind.WHAT} {folder}: connecting to Ray")
         with connected():
             if start is None:
                 resume_trials(folder, kind, on_event=on_event)
@@ -94,18 +96,24 @@ def run_or_resume(
 
 
 def event_printer(
-    console: Console, read: Callable[[], TrialSet], *, on_end: Callable[[], None] = lambda: None
+    console: Console,
+    read: Callable[[], TrialSet],
+    *,
+    on_end: Callable[[], None] = lambda: None,
+    panel: Panel | None = None,
 ) -> OnEvent:
     """Prints a line for every event, with the time that all remaining rounds need.
 
     Args:
         read: Reads the trials from their folder.
         on_end: Is called when a trial has ended or was given up.
+        panel: Shows starts and rounds instead, with a row for each trial that is running.
     """
     from tuning.running import TrialEventKind
 
     started = time.monotonic()
     played = 0
+    running: dict[str, str] = {}
 
     def line(event: TrialEvent) -> str:
         nonlocal played
@@ -128,17 +136,34 @@ def event_printer(
             case TrialEventKind.STOPPING:
                 return "stopping after the current rounds; interrupt again to stop at once"
 
-    def time_left() -> str:
-        trials = read()
+    def rounds_left(trials: TrialSet) -> tuple[int, int]:
+        """The number of rounds that are left, and of trials that are done."""
         rounds = trials.manifest.rounds
         ended = (State.FINISHED, State.STOPPED, State.FAILED)
         left = [rounds - trial.rounds for trial in trials.trials if trial.state not in ended]
-        missing = sum(left) + rounds * (trials.planned - len(trials.trials))
+        return sum(left) + rounds * (trials.planned - len(trials.trials)), len(trials.trials) - len(left)
+
+    def time_left() -> str:
+        trials = read()
+        missing, done = rounds_left(trials)
         seconds = missing * (time.monotonic() - started) / played
-        return f"{len(trials.trials) - len(left)} of {trials.planned} trials done, {minutes(seconds)} left"
+        return f"{done} of {trials.planned} trials done, {minutes(seconds)} left"
+
+    def show(panel: Panel, event: TrialEvent) -> None:
+        running.pop(event.trial, None)
+        if event.kind in (TrialEventKind.STARTED, TrialEventKind.RETRIED, TrialEventKind.ROUND):
+            running[event.trial] = _round(event) if event.metrics else event.kind.value
+        trials = read()
+        missing, done = rounds_left(trials)
+        totals = {"trials": f"{done} of {trials.planned} done, {len(running)} running"}
+        whole = trials.planned * trials.manifest.rounds
+        panel.show("rounds", whole - missing, whole, totals | dict(sorted(running.items())))
 
     def print_event(event: TrialEvent) -> None:
-        print_line(console, line(event))
+        if panel is not None:
+            show(panel, event)
+        if panel is None or event.kind not in (TrialEventKind.STARTED, TrialEventKind.ROUND):
+            print_line(console, line(event))
         if event.kind in (TrialEventKind.ENDED, TrialEventKind.FAILED):
             on_end()
 
