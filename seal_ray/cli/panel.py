@@ -53,7 +53,7 @@ class Panel:
         if total > done > first:
             seconds = (changed - began) / (done - first)
             left = max(0.0, (total - done) * seconds - (time.monotonic() - changed))
-            pace = f", {60 / max(seconds, 1e-9):,.3g} a minute, {minutes(left)} left"
+            pace = f", {60 / max(seconds, 1e-3):,.{int(seconds > 6)}f} a minute, {minutes(left)} left"
         yield f"{'█' * filled}{'░' * (_BAR - filled)} {stage}: {done:,} of {total:,}{pace}"
         for name, text in rows.items():
             yield f"{name:<10} {text}"

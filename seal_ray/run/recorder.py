@@ -43,11 +43,13 @@ class Recorder:
         self._spec = algorithm.spec
 
         after = algorithm.round if resumed else None
+        logged = len(folder.metrics.lines())
         folder.truncate_after(-1 if after is None else after)
+        rewound = len(folder.metrics.lines()) < logged
         if after is None:
             shutil.rmtree(folder.tensorboard, ignore_errors=True)
         config = algorithm.config.to_sections()
-        self._trackers = Trackers(folder, config=config, wandb=wandb, after_round=after)
+        self._trackers = Trackers(folder, config=config, wandb=wandb, after_round=after, rewound=rewound)
         self._drawer = ThreadPoolExecutor(1)
         self._drawing: Future[None] | None = None
 
@@ -62,6 +64,7 @@ class Recorder:
             metrics = {"round": 0.0, **_evaluation_metrics(evaluation)}
             self._folder.evaluations.append({"round": 0, "suites": evaluation.outcomes})
         self._write(metrics)
+        self._trackers.write(0, metrics)
         self._draw(metrics)
         return metrics
 
@@ -94,14 +97,15 @@ class Recorder:
         self._write_report(report)
         self._trackers.write(report.round, metrics)
         if written is not None:
+            self._trackers.write_dialogues(report.round, interleaved_trajectories(report.groups))
             checkpoints.keep(written, most=training.checkpoints_kept)
         self._draw(metrics)
         return metrics
 
     def close(self) -> None:
         """Finishes all writing; it may be called twice. Raises the error of a failed picture."""
-        self._trackers.close()
         self._drawer.shutdown()
+        self._trackers.close()
         self._end_drawing()
 
     def _write(self, metrics: Metrics) -> None:
