@@ -5,6 +5,7 @@ import math
 import netrc
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
@@ -45,36 +46,27 @@ class Trackers:
     """Writes the metrics of each round to trackers. A failure of wandb is logged once, and turns it off."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        *,
-        config: Mapping[str, object],
-        wandb: str = "off",
-        after_round: int | None = None,
-        rewound: bool = False,
+        self, folder: RunFolder, *, config: Mapping[str, object], wandb: str = "off", rewound: bool = False
     ) -> None:
-        """Opens the trackers of a run that resumes after `after_round`, whose later metrics are hidden.
+        """Opens the trackers of a run; TensorBoard's events are written again from the metrics in the folder.
 
-        `rewound`: whether later rounds were logged. wandb cannot replace them: a new run of its gets all rounds.
+        `rewound`: whether later rounds were logged. wandb cannot replace them: a new run there gets all rounds.
 
         Raises `UserError` if `wandb` is not in `WANDB`.
         """
         check_known("wandb", WANDB, wandb)
-        self._folder = folder
         from tensorboardX import SummaryWriter  # type: ignore[import-untyped] # here: it imports torch
 
-        self._board = SummaryWriter(
-            logdir=str(folder.tensorboard),
-            purge_step=None if after_round is None else after_round + 1,
-            # File names contain the second only; an equal name would overwrite the file.
-            filename_suffix="" if after_round is None else f".after_{after_round}",
-            flush_secs=_FLUSH_S,
-        )
+        self._folder = folder
+        shutil.rmtree(folder.tensorboard, ignore_errors=True)
+        self._board = SummaryWriter(logdir=str(folder.tensorboard), flush_secs=_FLUSH_S)
         self._run: wandb_package.Run | None = None
+        for row in (rows := folder.metrics.rows()):
+            self.write(row["round"], row)
         if wandb != "off":
             self._run = self._call_wandb("start", lambda: _start_wandb(folder, wandb, as_json(config), new=rewound))
         if (run := self._run) is not None and rewound:
-            self._call_wandb("log", lambda: [run.log(row, step=row["round"]) for row in folder.metrics.rows()])
+            self._call_wandb("log", lambda: [run.log(row, step=row["round"]) for row in rows])
 
     def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
         """Writes the metrics of a round, the finite ones. Raises as `check` does."""
@@ -82,7 +74,6 @@ class Trackers:
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         for name, value in finite.items():
             self._board.add_scalar(name, value, round_number)
-        self._board.flush()  # before a checkpoint, after which a resumed run does not write this round again
         if (run := self._run) is not None:
             self._call_wandb("log", lambda: run.log(finite, step=round_number))
 

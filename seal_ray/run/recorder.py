@@ -46,10 +46,8 @@ class Recorder:
         logged = len(folder.metrics.lines())
         folder.truncate_after(-1 if after is None else after)
         rewound = len(folder.metrics.lines()) < logged
-        if after is None:
-            shutil.rmtree(folder.tensorboard, ignore_errors=True)
         config = algorithm.config.to_sections()
-        self._trackers = Trackers(folder, config=config, wandb=wandb, after_round=after, rewound=rewound)
+        self._trackers = Trackers(folder, config=config, wandb=wandb, rewound=rewound)
         self._drawer = ThreadPoolExecutor(1)
         self._drawing: Future[None] | None = None
 

@@ -85,16 +85,6 @@ def test_tensorboard_gets_every_round_while_the_run_goes_on(folder: RunFolder) -
     assert not folder.wandb_id.exists()
 
 
-def test_a_resumed_run_hides_the_later_rounds_in_tensorboard(folder: RunFolder) -> None:
-    for after in (None, 3):
-        each = Trackers(folder, config={}, after_round=after)
-        each.write((after or 0) + 1, {"solver/success": 0.25})
-        each.close()
-    assert [step for step, _, _ in scalars(folder)] == [1, 4]
-    started = [event.step for event in events(folder) if event.HasField("session_log")]
-    assert started == [4]
-
-
 def test_an_unknown_mode_is_refused_before_anything_is_written(folder: RunFolder) -> None:
     with pytest.raises(UserError, match="wandb: 'onlin' is not known; did you mean 'online'"):
         Trackers(folder, config={}, wandb="onlin")
@@ -109,7 +99,7 @@ def test_wandb_runs_offline_without_a_key_and_goes_on_under_its_id(folder: RunFo
     each.close()
     assert processes() == set()
     time.sleep(1.1)  # wandb names its folders by the second
-    again = Trackers(folder, config={}, wandb="offline", after_round=1)
+    again = Trackers(folder, config={}, wandb="offline")
     again.write(2, {"solver/success": 0.375, "solver/kl": float("inf")})
     again.close()
     assert folder.wandb_id.read_text() == name
@@ -153,10 +143,9 @@ def test_a_run_that_the_user_has_open_is_left_alone(folder: RunFolder, tmp_path:
 
 def dialogues() -> list[Trajectory]:
     plans = [GroupPlan(0, "a task", "base", PLAIN_ARM, Protocol("seal"), tuple(range(30)), 1.0)]
-    steps = (Step("first", ()), Step("last \x1b[31m" + "x" * 10_000, ()))
-    return [
-        replace(each, trace=Trace(each.task, (steps,))) for each in Solver(lambda _: 0.5).play(plans)[0].trajectories
-    ]
+    steps = (Step(0, "first"), Step(0, "last \x1b[31m" + "x" * 10_000))
+    played = Solver(lambda _: 0.5).play(plans)[0].trajectories
+    return [replace(each, trace=Trace(each.task, (steps,))) for each in played]
 
 
 def test_wandb_gets_dialogues_pictures_and_the_report_page(folder: RunFolder, tmp_path: Path) -> None:
