@@ -59,7 +59,7 @@ def _uncut(console: Console, options: ConsoleOptions, table: Table) -> Renderabl
             for row in rows
             for place, (name, cell) in enumerate(zip(head, row, strict=True))
         )
-        return Group(*filter(None, (table.title, *lines, table.caption)))
+        return Group(table.title or "", *lines, table.caption or "")
     missing = sum(wide) - sum(least)
     for column, few, most in zip(table.columns, least, wide, strict=True):
         column.width = few + (most - few) * min(spare, missing) // max(1, missing)

@@ -162,26 +162,22 @@ class TrainingProgress:
 
     def _rows(self, metrics: Mapping[str, float]) -> dict[str, str]:
         """The rows of the panel after a round."""
-        before = self._recent[-1] if self._recent else {}
         if not metrics["round"]:
             return {}
+        before = self._recent[-1] if self._recent else metrics
         self._recent.append(metrics)
         for name, text in _EVENTS.items():
             if (number := metrics.get(name, 0.0)) > (before.get(name, 0.0) if name.endswith("restarts") else 0.0):
                 self._event = f"round {metrics['round']:.0f}: {text.format(number)}"
                 break
-        success = (
-            f"{word} {sparkline(each.get(name, math.nan) for each in self._recent)} {percent(metrics, name)}"
+        rows = {
+            word: f"{sparkline(each.get(name, math.nan) for each in self._recent)} {percent(metrics, name)} success"
             for word, name in (("plain", "solver/success_plain"), ("shown", "solver/success_shown"))
-        )
-        kept, groups, guidelines = (
-            metrics.get(name, 0.0) for name in ("solver/groups_kept", "solver/groups", "interface/guidelines")
-        )
-        return {
-            "success": "   ".join(success),
-            "groups": f"{kept:.0f} of {groups:.0f} teach",
+        }
+        return rows | {
+            "groups": f"{metrics['solver/groups_kept']:.0f} of {metrics['solver/groups']:.0f} teach",
             "failures": f"turns {_worst(metrics, 3)}",
-            "interface": f"{guidelines:.0f} guidelines, {percent(metrics, 'interface/plain_share')} of groups plain",
+            "interface": f"{metrics['interface/guidelines']:.0f} guidelines",
             "event": self._event,
         }
 

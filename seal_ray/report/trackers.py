@@ -80,8 +80,8 @@ class Trackers:
     def write_dialogues(self, round_number: int, trajectories: Iterable[Trajectory]) -> None:
         """Writes a table of dialogues to wandb: the label of the first failed turn, and the last text."""
         if (run := self._run) is not None:
-            rows = [_dialogue(trajectory) for trajectory in islice(trajectories, _DIALOGUES)]
-            self._call_wandb("table", lambda: run.log({"dialogues": _table(rows)}, step=round_number))
+            table = partial(_dialogue_table, islice(trajectories, _DIALOGUES))
+            self._call_wandb("table", lambda: run.log({"dialogues": table()}, step=round_number))
 
     def close(self) -> None:
         """Finishes both; wandb gets the pictures and the report page. It may be called twice."""
@@ -104,18 +104,16 @@ class Trackers:
             return None
 
 
-def _dialogue(trajectory: Trajectory) -> list[str | float]:
-    labels = [turn.label for turn in trajectory.diagnosis.turns]
-    label = next((label for label in labels if label.is_failure), labels[-1] if labels else "")
-    steps = [step for turn in trajectory.trace.turns for step in turn]
-    text = visible(steps[-1].completion[:_TEXT]) if steps else ""
-    return [visible(trajectory.task), trajectory.interface, trajectory.reward, str(label), text]
-
-
-def _table(rows: list[list[str | float]]) -> "wandb_package.Table":
+def _dialogue_table(trajectories: Iterable[Trajectory]) -> "wandb_package.Table":
     import wandb
 
-    return wandb.Table(columns=["task", "arm", "reward", "label", "last text"], data=rows)
+    table = wandb.Table(columns=["task", "arm", "reward", "label", "last text"])
+    for each in trajectories:
+        labels = [turn.label for turn in each.diagnosis.turns]
+        label = next((label for label in labels if label.is_failure), labels[-1])
+        texts = [step.completion[:_TEXT] for turn in each.trace.turns for step in turn] or [""]
+        table.add_data(visible(each.task), each.interface, each.reward, str(label), visible(texts[-1]))
+    return table
 
 
 def _log_files(run: "wandb_package.Run", folder: RunFolder) -> None:

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.terminal import Screen, Terminal
+from tests.tuning.comparison.folders import make_comparison
 
 START = """
 import signal, sys, time
@@ -44,7 +46,8 @@ print_line(console, "after")
 ENDS = {"interrupted": "time.sleep(60); time.sleep(60)", "failed": "time.sleep(1.5); 1 / 0"}
 PANEL = [
     "████████░░░░░░░░░░░░ rounds: 12 of 30, ",
-    "success    plain ▁▂▃▃▄▅▅▆▇▇██ 100 %   shown ············ –",
+    "plain      ▁▂▃▃▄▅▅▆▇▇██ 100 % success",
+    "shown      ············ – success",
     "groups     6 of 8 teach",
     "failures   turns 25 % state_mismatch",
     "interface  3 guidelines",
@@ -80,7 +83,43 @@ def test_the_panel_follows_the_terminal_and_leaves_it_clean(end: str, columns: i
     said = screen.text.splitlines()
     assert said[-2:] == ["KeyboardInterrupt" if end == "interrupted" else "ZeroDivisionError", "after"]
     assert begins(said, ABOVE) or later < 80, "a terminal narrower than the panel is drawn anew"
-    assert not [line for line in said if "█" in line or line.startswith(("success", "groups", "failures", "event"))]
+    assert not [line for line in said if "█" in line or line.startswith(("plain", "groups", "failures", "event"))]
+
+
+def test_a_comparison_shows_every_running_trial_and_totals(tmp_path: Path) -> None:
+    make_comparison(tmp_path / "run", ("vanilla", "coevolved-varied-frozen-2"))
+    program = f"""
+from pathlib import Path
+from tests.tuning.comparison.folders import constant, play
+from tuning.commands.shared import event_printer
+from tuning.comparison.collect import collect
+from tuning.running import TrialEvent, TrialEventKind as Kind
+folder = Path({str(tmp_path / "run")!r})
+metrics = {{"round": 2.0, "solver/success": 0.5, "perf/round_seconds": 3.0}}
+with live_panel(console) as panel:
+    on_event = event_printer(console, lambda: collect(folder), panel=panel)
+    for name in ("vanilla-seed0", "coevolved-varied-frozen-2-seed1", "vanilla-seed2"):
+        on_event(TrialEvent(Kind.STARTED, name))
+    play(folder, "vanilla", 0, constant(0.5))
+    play(folder, "coevolved-varied-frozen-2", 1, constant(0.5), rounds=2)
+    on_event(TrialEvent(Kind.ENDED, "vanilla-seed0"))
+    on_event(TrialEvent(Kind.RETRIED, "vanilla-seed2", error="it died"))
+    on_event(TrialEvent(Kind.ROUND, "coevolved-varied-frozen-2-seed1", metrics))
+    time.sleep(60)
+"""
+    with Terminal(sys.executable, "-c", START + program) as terminal:
+        terminal.wait_for(lambda screen: "round 2" in screen.text, 120)
+        said = terminal.screen.text.splitlines()
+    assert said[:2] == [
+        "vanilla-seed0: finished",
+        "vanilla-seed2: failed (it died); resuming from its last checkpoint",
+    ]
+    assert said[2].startswith("████░░░░░░░░░░░░░░░░ rounds: 10 of 48, ")
+    assert said[3:] == [
+        "all        1 of 6 trials done, 2 running",
+        "coevolved-varied-frozen-2-seed1 round 2: success 50 % (plain –, shown –); 3 s",
+        "vanilla-seed2 retried",
+    ]
 
 
 def test_an_evaluation_shows_its_pace_and_success() -> None:

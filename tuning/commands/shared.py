@@ -136,28 +136,26 @@ def event_printer(
             case TrialEventKind.STOPPING:
                 return "stopping after the current rounds; interrupt again to stop at once"
 
-    def rounds_left(trials: TrialSet) -> tuple[int, int]:
-        """The number of rounds that are left, and of trials that are done."""
+    def rounds_left() -> tuple[int, int, str]:
+        """The number of rounds that are left, of all rounds, and a text of the trials that are done."""
+        trials = read()
         rounds = trials.manifest.rounds
         ended = (State.FINISHED, State.STOPPED, State.FAILED)
         left = [rounds - trial.rounds for trial in trials.trials if trial.state not in ended]
-        return sum(left) + rounds * (trials.planned - len(trials.trials)), len(trials.trials) - len(left)
+        missing = sum(left) + rounds * (trials.planned - len(trials.trials))
+        return missing, rounds * trials.planned, f"{len(trials.trials) - len(left)} of {trials.planned} trials done"
 
     def time_left() -> str:
-        trials = read()
-        missing, done = rounds_left(trials)
-        seconds = missing * (time.monotonic() - started) / played
-        return f"{done} of {trials.planned} trials done, {minutes(seconds)} left"
+        missing, _, done = rounds_left()
+        return f"{done}, {minutes(missing * (time.monotonic() - started) / played)} left"
 
     def show(panel: Panel, event: TrialEvent) -> None:
         running.pop(event.trial, None)
         if event.kind in (TrialEventKind.STARTED, TrialEventKind.RETRIED, TrialEventKind.ROUND):
             running[event.trial] = _round(event) if event.metrics else event.kind.value
-        trials = read()
-        missing, done = rounds_left(trials)
-        totals = {"trials": f"{done} of {trials.planned} done, {len(running)} running"}
-        whole = trials.planned * trials.manifest.rounds
-        panel.show("rounds", whole - missing, whole, totals | dict(sorted(running.items())))
+        missing, rounds, done = rounds_left()
+        rows = {"all": f"{done}, {len(running)} running", **dict(sorted(running.items()))}
+        panel.show("rounds", rounds - missing, rounds, rows)
 
     def print_event(event: TrialEvent) -> None:
         if panel is not None:
