@@ -3,7 +3,7 @@
 import os
 from multiprocessing import get_context
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -55,7 +55,7 @@ def plan(number: int, plain: int) -> GroupPlan:
     return GroupPlan(number, "a task", "base", ARMS[1], Protocol("seal"), seeds, 1.0, plain_members=plain)
 
 
-def run(folder: RunFolder, *, resumed: bool, wandb: str = "off", saved: int = ROUNDS, killed: int = ROUNDS) -> None:
+def run(folder: RunFolder, resumed: bool, wandb: str = "off", saved: int = ROUNDS, killed: int = ROUNDS) -> None:
     """Plays all rounds that are left, with checkpoints up to round `saved`; the process dies after round `killed`."""
     found = checkpoints.stored(folder.checkpoints)
     algorithm = Rounds(checkpoints.round_of(found[-1]) if resumed and found else 0)
@@ -143,17 +143,14 @@ def test_trackers_equal_the_metrics_of_a_run_that_was_killed(
 ) -> None:
     tracked = WandbRun()
     monkeypatch.setattr("wandb.init", lambda **_: tracked)
-    for place, killed in enumerate((2, 3, ROUNDS)):
-        words = {"resumed": place > 0, "wandb": "offline", "saved": saved if killed < ROUNDS else ROUNDS}
-        child = get_context("fork").Process(target=run, args=[folder], kwargs={**words, "killed": killed})
-        if killed < ROUNDS:
-            child.start()
-            child.join()
-            assert child.exitcode == 1
-            before = folder.wandb_id.read_text()
-        else:
-            run(folder, **words)
-    expected: dict[str, dict[int, float]] = {}
+    for resumed, killed in ((False, 2), (True, 3)):
+        child = get_context("fork").Process(target=run, args=[folder, resumed, "offline", saved, killed])
+        child.start()
+        child.join()
+        assert child.exitcode == 1
+    before = folder.wandb_id.read_text()
+    run(folder, resumed=True, wandb="offline")
+    expected: dict[str, dict[int, Any]] = {}
     for row in folder.metrics.rows():
         for name, value in row.items():
             expected.setdefault(name, {})[row["round"]] = pytest.approx(value, abs=1e-6)

@@ -136,36 +136,37 @@ def event_printer(
             case TrialEventKind.STOPPING:
                 return "stopping after the current rounds; interrupt again to stop at once"
 
-    def rounds_left() -> tuple[int, int, str]:
-        """The number of rounds that are left, of all rounds, and a text of the trials that are done."""
-        trials = read()
-        rounds = trials.manifest.rounds
-        ended = (State.FINISHED, State.STOPPED, State.FAILED)
-        left = [rounds - trial.rounds for trial in trials.trials if trial.state not in ended]
-        missing = sum(left) + rounds * (trials.planned - len(trials.trials))
-        return missing, rounds * trials.planned, f"{len(trials.trials) - len(left)} of {trials.planned} trials done"
-
     def time_left() -> str:
-        missing, _, done = rounds_left()
+        missing, _, done = _rounds_left(read())
         return f"{done}, {minutes(missing * (time.monotonic() - started) / played)} left"
-
-    def show(panel: Panel, event: TrialEvent) -> None:
-        running.pop(event.trial, None)
-        if event.kind in (TrialEventKind.STARTED, TrialEventKind.RETRIED, TrialEventKind.ROUND):
-            running[event.trial] = _round(event) if event.metrics else event.kind.value
-        missing, rounds, done = rounds_left()
-        rows = {"all": f"{done}, {len(running)} running", **dict(sorted(running.items()))}
-        panel.show("rounds", rounds - missing, rounds, rows)
 
     def print_event(event: TrialEvent) -> None:
         if panel is not None:
-            show(panel, event)
+            _show(panel, event, running, read())
         if panel is None or event.kind not in (TrialEventKind.STARTED, TrialEventKind.ROUND):
             print_line(console, line(event))
         if event.kind in (TrialEventKind.ENDED, TrialEventKind.FAILED):
             on_end()
 
     return print_event
+
+
+def _show(panel: Panel, event: TrialEvent, running: dict[str, str], trials: TrialSet) -> None:
+    """Shows the texts of running trials by name after an event, which changes them."""
+    running.pop(event.trial, None)
+    if event.kind.value in ("started", "retried", "round"):
+        running[event.trial] = _round(event) if event.metrics else event.kind.value
+    missing, rounds, done = _rounds_left(trials)
+    rows = {"all": f"{done}, {len(running)} running", **dict(sorted(running.items()))}
+    panel.show("rounds", rounds - missing, rounds, rows)
+
+
+def _rounds_left(trials: TrialSet) -> tuple[int, int, str]:
+    """The number of rounds that are left, of all rounds, and a text of the trials that are done."""
+    rounds, ended = trials.manifest.rounds, (State.FINISHED, State.STOPPED, State.FAILED)
+    left = [rounds - trial.rounds for trial in trials.trials if trial.state not in ended]
+    missing = sum(left) + rounds * (trials.planned - len(trials.trials))
+    return missing, rounds * trials.planned, f"{len(trials.trials) - len(left)} of {trials.planned} trials done"
 
 
 def _round(event: TrialEvent) -> str:
