@@ -18,8 +18,8 @@ from seal_ray.cli.train import TrainingProgress
 from seal_ray.statistics import wilson
 console = make_console()
 def requested(*_):
-    print_line(console, "stopping after this round")
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    print_line(console, "stopping after this round")
 """
 TRAINING = """
 signal.signal(signal.SIGINT, requested)
