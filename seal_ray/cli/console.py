@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from envs.text import visible
 
@@ -21,11 +24,46 @@ def harmless(text: str) -> str:
 
 
 class SafeConsole(Console):
-    """A console that escapes texts with `harmless`; its own colours work."""
+    """A console that escapes texts with `harmless`; its own colours work. It cuts no cell of a table."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, Table):
+            renderable = _uncut(self, options or self.options, renderable)
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(harmless(segment.text), segment.style)
+
+
+def _uncut(console: Console, options: ConsoleOptions, table: Table) -> RenderableType:
+    """The table with columns as wide as their longest word, without borders or with rows as lists if it must be.
+
+    Rich would shorten the widest columns, which often have the names.
+    """
+    columns = [
+        [console.render_str(cell) if isinstance(cell, str) else cell for cell in (column.header, *column.cells)]
+        for column in table.columns
+    ]
+    sizes = [[Measurement.get(console, options, cell) for cell in column] for column in columns]
+    wide = [max(size.maximum for size in column) for column in sizes]
+    least = [
+        most if column.no_wrap else max(size.minimum for size in own)
+        for column, most, own in zip(table.columns, wide, sizes, strict=True)
+    ]
+    spare = options.max_width - sum(least) - 3 * len(least) - 1  # padding and borders
+    if spare < 0:
+        table.box, table.padding, table.pad_edge = None, (0, 1, 0, 0), False
+        spare += 2 * len(least) + 2
+    if spare < 0:
+        head, *rows = (tuple(Text(" ").join(cell.split()) for cell in cells) for cells in zip(*columns, strict=True))
+        lines = (
+            Text.assemble("  " * bool(place), name, ": ", cell)
+            for row in rows
+            for place, (name, cell) in enumerate(zip(head, row, strict=True))
+        )
+        return Group(table.title or "", *lines, table.caption or "")
+    missing = sum(wide) - sum(least)
+    for column, few, most in zip(table.columns, least, wide, strict=True):
+        column.width = few + (most - few) * min(spare, missing) // max(1, missing)
+    return table
 
 
 class HarmlessRecord(logging.LogRecord):

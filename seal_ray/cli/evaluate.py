@@ -26,6 +26,7 @@ from seal_ray.evaluation.records import (
     groups,
     label_table,
     open_folder,
+    success_interval,
     success_table,
     write_evaluation_log,
     write_summary,
@@ -144,7 +145,8 @@ def _evaluate(
             finished = len(state.records)
             playing = finished > state.resumed or finished == state.total
             details = f"success {state.success:.1%}, {state.tokens_per_second:,.0f} tokens/s" if playing else ""
-            update("dialogues" if playing else "starting the engine", finished, state.total, details)
+            success = success_interval(state.records) if playing else None
+            update("dialogues" if playing else "starting the engine", finished, state.total, details, success)
 
         done = asyncio.run(evaluate(plan, form, records, report=show))
     by_category = groups(done.records, source.categories)

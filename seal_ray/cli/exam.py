@@ -29,6 +29,7 @@ from seal_ray.exams.tau2.inspecting import VARIABLE, find_interpreter
 from seal_ray.exams.tau2.playing import SUITES, TURNS, Party, Play, play
 from seal_ray.exams.tau2.servers import Servers, endpoint_at
 from seal_ray.run.checkpoints import model_of, name_of
+from seal_ray.statistics import wilson
 
 _NOT_SERVED = ("engine", "seed", "temperature", "top_p")
 """Settings of a model that do not apply to a server."""
@@ -101,15 +102,18 @@ def play_all(
             party = parties[who]
 
             def show(state: ExamProgress, doing: str, name: str = party.called, suite: str = suite) -> None:
-                right = sum(answer.right for answer in state.answers.values())
-                stage = f"{name}: {suite}" + (f", {doing}" if doing else "")
-                update(
-                    stage, len(state.answers), state.total, "" if doing else f"{right} right, {state.tokens:,} tokens"
-                )
+                _show(update, f"{name}: {suite}" + (f", {doing}" if doing else ""), state, doing=bool(doing))
 
             log.open()
             servers.close(keep=(party.folder, how.user.folder))
             on_end(who, suite, play(suite, party, how, log, servers, show))
+
+
+def _show(update: Update, stage: str, state: ExamProgress, *, doing: bool = False) -> None:
+    """Shows the progress; without numbers while it is `doing` something else than playing."""
+    right, done = sum(answer.right for answer in state.answers.values()), len(state.answers)
+    details = "" if doing else f"{right} right, {state.tokens:,} tokens"
+    update(stage, done, state.total, details, None if doing or not done else wilson(right / done, done))
 
 
 Answers = dict[tuple[str, str], dict[str, Answer]]
@@ -298,8 +302,7 @@ async def _examine_model(
     """All suites with one model, on one engine, which starts only if answers are missing."""
 
     def show(state: ExamProgress) -> None:
-        right = sum(answer.right for answer in state.answers.values())
-        update(f"{name}: {state.suite}", len(state.answers), state.total, f"{right} right, {state.tokens:,} tokens")
+        _show(update, f"{name}: {state.suite}", state)
 
     engine = None
     try:

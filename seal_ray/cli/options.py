@@ -3,14 +3,13 @@
 Typer evaluates the annotations of a command: import these names at runtime.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from envs.errors import UserError, check_known
 from envs.sources import SOURCES
@@ -18,6 +17,8 @@ from envs.trusting import trust_everything
 from policies.engine.choice import DTYPES, KINDS
 from policies.engine.requests import check_temperature
 from seal_ray.cli.console import print_line
+from seal_ray.cli.panel import live_panel
+from seal_ray.statistics import Interval
 
 Model = Annotated[str, typer.Argument(help="A model by name, a model folder, or a run of seal-ray train.")]
 Overrides = Annotated[
@@ -80,28 +81,28 @@ def check_engine(engine: str | None, dtype: str | None) -> None:
 _LINES = 20
 """Number of lines that a command prints for a stage without a terminal."""
 
-Update = Callable[[str, int, int, str], None]
-"""Gets the stage, the number of finished items, the number of all, and details."""
+
+class Update(Protocol):
+    """Gets the stage, the number of finished items, the number of all, details, and the success so far."""
+
+    def __call__(self, stage: str, done: int, total: int, details: str, success: Interval | None = None, /) -> None: ...
 
 
 @contextmanager
 def progress(console: Console) -> Iterator[Update]:
-    """A progress bar in a terminal; otherwise a line at every new stage, and at every twentieth part of it."""
+    """A panel in a terminal; otherwise a line at every new stage, and at every twentieth part of it."""
     last = ("", -1)
 
-    def print_part(stage: str, done: int, total: int, details: str) -> None:
+    def show(stage: str, done: int, total: int, details: str, success: Interval | None = None, /) -> None:
         nonlocal last
+        if panel is not None:
+            rows = {} if success is None else {"success": f"{success.share:.1%}, 95 % interval {success} %"}
+            panel.show(stage, done, total, {**rows, "now": details} if details else rows)
+            return
         part = (stage, done * _LINES // max(1, total))
         if part != last:
             last = part
             print_line(console, f"{stage}: {done:,} of {total:,} {details}".rstrip())
 
-    if not console.is_terminal:
-        yield print_part
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[more]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("", total=None, more="")
-        yield lambda stage, done, total, details: bar.update(
-            task, description=stage, completed=done, total=total, more=details
-        )
+    with live_panel(console) as panel:
+        yield show

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,24 @@ from envs.received import read_yaml
 from envs.trusting import import_names, require_trust, trust_names, untrusted
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
+from seal_ray.cli.panel import Panel, live_panel, minutes, sparkline
 from seal_ray.metrics import categories_of
 from seal_ray.report.files import TRIALS
 
 if TYPE_CHECKING:
     from seal_ray.algorithm.config import SealConfig
+
+
+_RECENT = 20
+"""Number of rounds in the panel's sparklines."""
+_EVENTS = {
+    "curator/promoted": "another interface was promoted",
+    "perf/engine_restarts": "an engine was restarted",
+    "perf/runner_restarts": "an env runner was restarted",
+    "diagnosis/faults": "{:.0f} dialogues were lost to faults",
+    "perf/checkpoint_seconds": "a checkpoint was written",
+}
+"""Metric → event of a round in which it is positive or, for a count since the start, has grown."""
 
 
 def command(
@@ -99,8 +113,8 @@ def _train(
     checkpoint = None if new else next(reversed(checkpoints.stored(path / "checkpoints")), None)
     if not new and checkpoint is None:
         say(f"no checkpoint in {path}; starting from scratch")
-    progress = _Progress(console, spec.training.rounds)
-    with mirrored(path, storage, say, new=new) as push:
+    with live_panel(console) as panel, mirrored(path, storage, say, new=new) as push:
+        progress = TrainingProgress(console, spec.training.rounds, panel)
 
         def report(metrics: Mapping[str, float]) -> None:
             progress.show(metrics)
@@ -127,35 +141,63 @@ def _check_new(folder: Path) -> None:
         raise UserError(f"--name: {folder} has other content than a run; give another name.")
 
 
-class _Progress:
-    """Prints a line for every round, and one for every evaluation."""
+class TrainingProgress:
+    """Shows every round on a panel or, without one, as a line; and a line for every evaluation."""
 
-    def __init__(self, console: Console, rounds: int) -> None:
-        self._console = console
-        self._rounds = rounds
+    def __init__(self, console: Console, rounds: int, panel: Panel | None = None) -> None:
+        self._console, self._rounds, self._panel = console, rounds, panel
         self._seconds: list[float] = []
+        self._recent: deque[Mapping[str, float]] = deque(maxlen=_RECENT)
+        self._event = "none"
 
     def show(self, metrics: Mapping[str, float]) -> None:
-        if metrics["round"]:
+        if self._panel is not None:
+            self._panel.show("rounds", int(metrics["round"]), self._rounds, self._rows(metrics))
+        elif metrics["round"]:
             self._show_round(metrics)
         if "evaluation/success" in metrics:
             success = percent(metrics, "evaluation/success")
             parts = [f"{percent(metrics, f'evaluation/success/{name}')} {name}" for name in categories_of(metrics)]
             print_line(self._console, f"  evaluation, plain interface: {success} success ({', '.join(parts)})")
 
+    def _rows(self, metrics: Mapping[str, float]) -> dict[str, str]:
+        """The rows of the panel after a round."""
+        if not metrics["round"]:
+            return {}
+        before = self._recent[-1] if self._recent else metrics
+        self._recent.append(metrics)
+        for name, text in _EVENTS.items():
+            if (number := metrics.get(name, 0.0)) > (before.get(name, 0.0) if name.endswith("restarts") else 0.0):
+                self._event = f"round {metrics['round']:.0f}: {text.format(number)}"
+                break
+        rows = {
+            word: f"{sparkline(each.get(name, math.nan) for each in self._recent)} {percent(metrics, name)} success"
+            for word, name in (("plain", "solver/success_plain"), ("shown", "solver/success_shown"))
+        }
+        return rows | {
+            "groups": f"{metrics['solver/groups_kept']:.0f} of {metrics['solver/groups']:.0f} teach",
+            "failures": f"turns {_worst(metrics, 3)}",
+            "interface": f"{metrics['interface/guidelines']:.0f} guidelines",
+            "event": self._event,
+        }
+
     def _show_round(self, metrics: Mapping[str, float]) -> None:
         number, seconds = int(metrics["round"]), metrics["perf/round_seconds"]
         self._seconds.append(seconds)
         left = (self._rounds - number) * sum(self._seconds) / len(self._seconds)
-        failures = [(metrics.get(f"diagnosis/share/{label}", 0.0), label) for label in Label if label.is_failure]
-        worst = ", ".join(f"{100 * share:.0f} % {label}" for share, label in sorted(failures, reverse=True)[:2])
         print_line(
             self._console,
-            f"round {number}/{self._rounds}: {success_text(metrics)}, turns {worst}; "
+            f"round {number}/{self._rounds}: {success_text(metrics)}, turns {_worst(metrics, 2)}; "
             f"{metrics['perf/tokens_per_second']:,.0f} tokens/s, {seconds:.0f} s "
             f"(rollout {metrics['perf/rollout_seconds']:.0f}, learn {metrics['perf/learn_seconds']:.0f}), "
             f"{minutes(left)} left",
         )
+
+
+def _worst(metrics: Mapping[str, float], count: int) -> str:
+    """The most frequent labels of failure."""
+    failures = [(metrics.get(f"diagnosis/share/{label}", 0.0), label) for label in Label if label.is_failure]
+    return ", ".join(f"{100 * share:.0f} % {label}" for share, label in sorted(failures, reverse=True)[:count])
 
 
 def success_text(metrics: Mapping[str, float]) -> str:
@@ -168,11 +210,6 @@ def percent(metrics: Mapping[str, float], name: str) -> str:
     """A share among the metrics in percent, a dash if it was not measured."""
     value = metrics.get(name)
     return "–" if value is None or math.isnan(value) else f"{100 * value:.0f} %"
-
-
-def minutes(seconds: float) -> str:
-    """A time in minutes, a short one in seconds."""
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _show_presets(console: Console) -> None:

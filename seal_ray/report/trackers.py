@@ -5,13 +5,18 @@ import math
 import netrc
 import os
 import secrets
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from envs.errors import check_known
 from envs.task import JSON
+from envs.text import visible
+from policies.trajectory import Trajectory
 from seal_ray.metrics import check
 from seal_ray.report.files import RunFolder, as_json, replace_file
 
@@ -28,6 +33,11 @@ _INIT_TIMEOUT_S = 60.0
 _FINISH_TIMEOUT_S = 120.0
 """Longest wait for the upload at the end of a run; `wandb sync` uploads the rest."""
 
+_DIALOGUES = 16
+"""Largest number of dialogues in a table."""
+_TEXT = 2000
+"""Largest number of characters of a text in it."""
+
 R = TypeVar("R")
 _LOG = logging.getLogger(__name__)
 
@@ -36,30 +46,27 @@ class Trackers:
     """Writes the metrics of each round to trackers. A failure of wandb is logged once, and turns it off."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        *,
-        config: Mapping[str, object],
-        wandb: str = "off",
-        after_round: int | None = None,
+        self, folder: RunFolder, *, config: Mapping[str, object], wandb: str = "off", rewound: bool = False
     ) -> None:
-        """Opens the trackers; `after_round` is the round after which a run resumes, whose later metrics are hidden.
+        """Opens the trackers of a run; TensorBoard's events are written again from the metrics in the folder.
+
+        `rewound`: whether later rounds were logged. wandb cannot replace them: a new run there gets all rounds.
 
         Raises `UserError` if `wandb` is not in `WANDB`.
         """
         check_known("wandb", WANDB, wandb)
         from tensorboardX import SummaryWriter  # type: ignore[import-untyped] # here: it imports torch
 
-        self._board = SummaryWriter(
-            logdir=str(folder.tensorboard),
-            purge_step=None if after_round is None else after_round + 1,
-            # File names contain the second only; an equal name would overwrite the file.
-            filename_suffix="" if after_round is None else f".after_{after_round}",
-            flush_secs=_FLUSH_S,
-        )
+        self._folder = folder
+        shutil.rmtree(folder.tensorboard, ignore_errors=True)
+        self._board = SummaryWriter(logdir=str(folder.tensorboard), flush_secs=_FLUSH_S)
         self._run: wandb_package.Run | None = None
+        for row in (rows := folder.metrics.rows()):
+            self.write(row["round"], row)
         if wandb != "off":
-            self._run = self._call_wandb("start", lambda: _start_wandb(folder, wandb, as_json(config)))
+            self._run = self._call_wandb("start", lambda: _start_wandb(folder, wandb, as_json(config), new=rewound))
+        if (run := self._run) is not None and rewound:
+            self._call_wandb("log", lambda: [run.log(row, step=row["round"]) for row in rows])
 
     def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
         """Writes the metrics of a round, the finite ones. Raises as `check` does."""
@@ -70,9 +77,17 @@ class Trackers:
         if (run := self._run) is not None:
             self._call_wandb("log", lambda: run.log(finite, step=round_number))
 
+    def write_dialogues(self, round_number: int, trajectories: Iterable[Trajectory]) -> None:
+        """Writes a table of dialogues to wandb: the label of the first failed turn, and the last text."""
+        if (run := self._run) is not None:
+            table = partial(_dialogue_table, islice(trajectories, _DIALOGUES))
+            self._call_wandb("table", lambda: run.log({"dialogues": table()}, step=round_number))
+
     def close(self) -> None:
-        """Finishes both. It may be called twice."""
+        """Finishes both; wandb gets the pictures and the report page. It may be called twice."""
         self._board.close()
+        if self._run is not None:
+            self._call_wandb("artifact", partial(_log_files, self._run, self._folder))
         if self._run is not None:
             self._call_wandb("finish", self._run.finish)
             self._run = None
@@ -89,7 +104,30 @@ class Trackers:
             return None
 
 
-def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> "wandb_package.Run":
+def _dialogue_table(trajectories: Iterable[Trajectory]) -> "wandb_package.Table":
+    import wandb
+
+    table = wandb.Table(columns=["task", "arm", "reward", "label", "last text"])
+    for each in trajectories:
+        labels = [turn.label for turn in each.diagnosis.turns]
+        label = next((label for label in labels if label.is_failure), labels[-1])
+        texts = [step.completion[:_TEXT] for turn in each.trace.turns for step in turn] or [""]
+        table.add_data(visible(each.task), each.interface, each.reward, str(label), visible(texts[-1]))
+    return table
+
+
+def _log_files(run: "wandb_package.Run", folder: RunFolder) -> None:
+    files = [*sorted(folder.path.glob("*.png")), folder.path / "report.html"]
+    if files := [path for path in files if path.is_file() and not path.is_symlink()]:
+        import wandb
+
+        artifact = wandb.Artifact(f"report-{run.id}", type="report")
+        for path in files:
+            artifact.add_file(str(path))
+        run.log_artifact(artifact)
+
+
+def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON], *, new: bool) -> "wandb_package.Run":
     if mode == "auto":
         mode = "online" if _has_key() else "offline"
     if mode == "offline":
@@ -97,7 +135,7 @@ def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON]) -> "wand
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
-    if not folder.wandb_id.exists():
+    if new or not folder.wandb_id.exists():
         replace_file(folder.wandb_id, secrets.token_hex(4).encode("ascii"))
     return wandb.init(
         project=PROJECT,

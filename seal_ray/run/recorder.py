@@ -25,7 +25,7 @@ from seal_ray.report.trackers import Trackers
 from seal_ray.rollout.types import Group
 from seal_ray.run import checkpoints
 from seal_ray.run.export import export_adapter, export_model
-from seal_ray.run.round_log import write_round_log
+from seal_ray.run.round_log import interleaved_members, write_round_log
 from seal_ray.training.rows import RowWeight
 
 Metrics = dict[str, float]
@@ -43,11 +43,11 @@ class Recorder:
         self._spec = algorithm.spec
 
         after = algorithm.round if resumed else None
+        logged = len(folder.metrics.lines())
         folder.truncate_after(-1 if after is None else after)
-        if after is None:
-            shutil.rmtree(folder.tensorboard, ignore_errors=True)
+        rewound = len(folder.metrics.lines()) < logged
         config = algorithm.config.to_sections()
-        self._trackers = Trackers(folder, config=config, wandb=wandb, after_round=after)
+        self._trackers = Trackers(folder, config=config, wandb=wandb, rewound=rewound)
         self._drawer = ThreadPoolExecutor(1)
         self._drawing: Future[None] | None = None
 
@@ -62,6 +62,7 @@ class Recorder:
             metrics = {"round": 0.0, **_evaluation_metrics(evaluation)}
             self._write_evaluation(0, evaluation)
         self._write(metrics)
+        self._trackers.write(0, metrics)
         self._draw(metrics)
         return metrics
 
@@ -94,14 +95,16 @@ class Recorder:
         self._write_report(report)
         self._trackers.write(report.round, metrics)
         if written is not None:
+            played = (member.trajectory for _, member in interleaved_members(report.groups))
+            self._trackers.write_dialogues(report.round, played)
             checkpoints.keep(written, most=training.checkpoints_kept)
         self._draw(metrics)
         return metrics
 
     def close(self) -> None:
         """Finishes all writing; it may be called twice. Raises the error of a failed picture."""
-        self._trackers.close()
         self._drawer.shutdown()
+        self._trackers.close()
         self._end_drawing()
 
     def _write(self, metrics: Metrics) -> None:

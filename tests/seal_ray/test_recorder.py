@@ -1,7 +1,9 @@
 """The files of a run: a kill at any moment leaves its files and its checkpoints in step."""
 
+import os
+from multiprocessing import get_context
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +19,7 @@ from seal_ray.rollout.types import GroupPlan
 from seal_ray.run import checkpoints
 from seal_ray.run.recorder import Recorder
 from seal_ray.run.round_log import interleaved_members
+from tests.seal_ray.report.test_trackers import Run as WandbRun
 from tests.seal_ray.report.test_trackers import scalars
 from tests.seal_ray.rollout.rounds import ARMS, Solver
 
@@ -54,16 +57,18 @@ def plan(number: int, plain: int) -> GroupPlan:
     return GroupPlan(number, "a task", "base", ARMS[1], Protocol("seal"), seeds, 1.0, plain_members=plain)
 
 
-def run(folder: RunFolder, *, resumed: bool) -> None:
-    """Plays all rounds that are left, with a checkpoint after each."""
+def run(folder: RunFolder, resumed: bool, wandb: str = "off", saved: int = ROUNDS, killed: int = ROUNDS) -> None:
+    """Plays all rounds that are left, with checkpoints up to round `saved`; the process dies after round `killed`."""
     found = checkpoints.stored(folder.checkpoints)
     algorithm = Rounds(checkpoints.round_of(found[-1]) if resumed and found else 0)
-    recorder = Recorder(cast(Seal, algorithm), folder, resumed=resumed and bool(found))
+    recorder = Recorder(cast(Seal, algorithm), folder, resumed=resumed and bool(found), wandb=wandb)
     try:
         if not algorithm.round:
             recorder.write_start()
         while algorithm.round < ROUNDS:
-            recorder.play_round(algorithm.train, save=lambda: True)
+            recorder.play_round(algorithm.train, save=lambda: algorithm.round <= saved)
+            if algorithm.round == killed < ROUNDS:
+                os._exit(1)
     finally:
         recorder.close()
 
@@ -126,6 +131,39 @@ def test_a_run_that_starts_from_scratch_shows_its_rounds_once(folder: RunFolder)
         path.rmdir()
     run(folder, resumed=True)
     assert [step for step, name, _ in scalars(folder) if name == "solver/success"] == list(range(1, ROUNDS + 1))
+
+
+def shown(folder: RunFolder) -> dict[str, dict[int, float]]:
+    """Name → round → value of TensorBoard's events."""
+    by_name: dict[str, dict[int, float]] = {}
+    for number, name, value in scalars(folder):
+        assert number not in by_name.setdefault(name, {}), "twice"
+        by_name[name][number] = value
+    return by_name
+
+
+@pytest.mark.parametrize("saved", [0, 1, 2])
+def test_trackers_equal_the_metrics_of_a_run_that_was_killed(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, saved: int
+) -> None:
+    tracked = WandbRun()
+    monkeypatch.setattr("wandb.init", lambda **_: tracked)
+    for resumed, killed in ((False, 2), (True, 3)):
+        child = get_context("fork").Process(target=run, args=[folder, resumed, "offline", saved, killed])
+        child.start()
+        child.join()
+        assert child.exitcode == 1
+    before = folder.wandb_id.read_text()
+    run(folder, resumed=True, wandb="offline")
+    expected: dict[str, dict[int, Any]] = {}
+    for row in folder.metrics.rows():
+        for name, value in row.items():
+            expected.setdefault(name, {})[row["round"]] = pytest.approx(value, abs=1e-6)
+    assert shown(folder) == expected
+    metrics = [(step, values) for step, values in tracked.logged if "dialogues" not in values]
+    assert [step for step, _ in metrics] == list(range(ROUNDS + 1))
+    assert [values for _, values in metrics] == folder.metrics.rows()
+    assert folder.wandb_id.read_text() != before, "a new run of wandb's"
 
 
 def test_a_report_is_written_to_the_files_of_the_run(folder: RunFolder) -> None:

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from envs.errors import SealError, UserError
 from seal_ray.cli.console import print_line
-from seal_ray.cli.train import minutes, percent, success_text
+from seal_ray.cli.panel import Panel, live_panel, minutes
+from seal_ray.cli.train import percent, success_text
 from tuning.record import State, TrialRecord, TrialsManifest
 
 if TYPE_CHECKING:
@@ -77,14 +78,15 @@ def run_or_resume(
     from seal_ray.run.storage import mirrored
     from tuning.running import resume_trials
 
-    with mirrored(folder, storage, partial(print_line, console), new=start is not None) as push:
+    say = partial(print_line, console)
+    with live_panel(console) as panel, mirrored(folder, storage, say, new=start is not None) as push:
 
         def after_trial() -> None:
             on_end()
             push()
 
-        on_event = event_printer(console, lambda: read(folder), on_end=after_trial)
-        print_line(console, f"{kind.WHAT} {folder}: connecting to Ray")
+        on_event = event_printer(console, lambda: read(folder), on_end=after_trial, panel=panel)
+        say(f"{kind.WHAT} {folder}: connecting to Ray")
         with connected():
             if start is None:
                 resume_trials(folder, kind, on_event=on_event)
@@ -94,18 +96,24 @@ def run_or_resume(
 
 
 def event_printer(
-    console: Console, read: Callable[[], TrialSet], *, on_end: Callable[[], None] = lambda: None
+    console: Console,
+    read: Callable[[], TrialSet],
+    *,
+    on_end: Callable[[], None] = lambda: None,
+    panel: Panel | None = None,
 ) -> OnEvent:
     """Prints a line for every event, with the time that all remaining rounds need.
 
     Args:
         read: Reads the trials from their folder.
         on_end: Is called when a trial has ended or was given up.
+        panel: Shows starts and rounds instead, with a row for each trial that is running.
     """
     from tuning.running import TrialEventKind
 
     started = time.monotonic()
     played = 0
+    running: dict[str, str] = {}
 
     def line(event: TrialEvent) -> str:
         nonlocal played
@@ -129,20 +137,36 @@ def event_printer(
                 return "stopping after the current rounds; interrupt again to stop at once"
 
     def time_left() -> str:
-        trials = read()
-        rounds = trials.manifest.rounds
-        ended = (State.FINISHED, State.STOPPED, State.FAILED)
-        left = [rounds - trial.rounds for trial in trials.trials if trial.state not in ended]
-        missing = sum(left) + rounds * (trials.planned - len(trials.trials))
-        seconds = missing * (time.monotonic() - started) / played
-        return f"{len(trials.trials) - len(left)} of {trials.planned} trials done, {minutes(seconds)} left"
+        missing, _, done = _rounds_left(read())
+        return f"{done}, {minutes(missing * (time.monotonic() - started) / played)} left"
 
     def print_event(event: TrialEvent) -> None:
-        print_line(console, line(event))
+        if panel is not None:
+            _show(panel, event, running, read())
+        if panel is None or event.kind not in (TrialEventKind.STARTED, TrialEventKind.ROUND):
+            print_line(console, line(event))
         if event.kind in (TrialEventKind.ENDED, TrialEventKind.FAILED):
             on_end()
 
     return print_event
+
+
+def _show(panel: Panel, event: TrialEvent, running: dict[str, str], trials: TrialSet) -> None:
+    """Shows the texts of running trials by name after an event, which changes them."""
+    running.pop(event.trial, None)
+    if event.kind.value in ("started", "retried", "round"):
+        running[event.trial] = _round(event) if event.metrics else event.kind.value
+    missing, rounds, done = _rounds_left(trials)
+    rows = {"all": f"{done}, {len(running)} running", **dict(sorted(running.items()))}
+    panel.show("rounds", rounds - missing, rounds, rows)
+
+
+def _rounds_left(trials: TrialSet) -> tuple[int, int, str]:
+    """The number of rounds that are left, of all rounds, and a text of the trials that are done."""
+    rounds, ended = trials.manifest.rounds, (State.FINISHED, State.STOPPED, State.FAILED)
+    left = [rounds - trial.rounds for trial in trials.trials if trial.state not in ended]
+    missing = sum(left) + rounds * (trials.planned - len(trials.trials))
+    return missing, rounds * trials.planned, f"{len(trials.trials) - len(left)} of {trials.planned} trials done"
 
 
 def _round(event: TrialEvent) -> str:

@@ -8,17 +8,23 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import wandb
 
+from envs.dialogue import Protocol
 from envs.errors import UserError
+from envs.trace import Step, Trace
+from policies.trajectory import Trajectory
 from seal_ray.report import trackers
 from seal_ray.report.files import RunFolder
 from seal_ray.report.trackers import Trackers
+from seal_ray.rollout.types import PLAIN_ARM, GroupPlan
 from tests.processes import tree
+from tests.seal_ray.rollout.rounds import Solver
 
 
 @pytest.fixture
@@ -29,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     monkeypatch.setenv("WANDB_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     return RunFolder(tmp_path / "a_run")
 
@@ -78,16 +85,6 @@ def test_tensorboard_gets_every_round_while_the_run_goes_on(folder: RunFolder) -
     assert not folder.wandb_id.exists()
 
 
-def test_a_resumed_run_hides_the_later_rounds_in_tensorboard(folder: RunFolder) -> None:
-    for after in (None, 3):
-        each = Trackers(folder, config={}, after_round=after)
-        each.write((after or 0) + 1, {"solver/success": 0.25})
-        each.close()
-    assert [step for step, _, _ in scalars(folder)] == [1, 4]
-    started = [event.step for event in events(folder) if event.HasField("session_log")]
-    assert started == [4]
-
-
 def test_an_unknown_mode_is_refused_before_anything_is_written(folder: RunFolder) -> None:
     with pytest.raises(UserError, match="wandb: 'onlin' is not known; did you mean 'online'"):
         Trackers(folder, config={}, wandb="onlin")
@@ -102,7 +99,7 @@ def test_wandb_runs_offline_without_a_key_and_goes_on_under_its_id(folder: RunFo
     each.close()
     assert processes() == set()
     time.sleep(1.1)  # wandb names its folders by the second
-    again = Trackers(folder, config={}, wandb="offline", after_round=1)
+    again = Trackers(folder, config={}, wandb="offline")
     again.write(2, {"solver/success": 0.375, "solver/kl": float("inf")})
     again.close()
     assert folder.wandb_id.read_text() == name
@@ -144,18 +141,53 @@ def test_a_run_that_the_user_has_open_is_left_alone(folder: RunFolder, tmp_path:
         wandb.teardown()
 
 
+def dialogues() -> list[Trajectory]:
+    plans = [GroupPlan(0, "a task", "base", PLAIN_ARM, Protocol("seal"), tuple(range(30)), 1.0)]
+    steps = (Step(0, "first"), Step(0, "last \x1b[31m" + "x" * 10_000))
+    played = Solver(lambda _: 0.5).play(plans)[0].trajectories
+    return [replace(each, trace=Trace(each.task, (steps,))) for each in played]
+
+
+def test_wandb_gets_dialogues_pictures_and_the_report_page(folder: RunFolder, tmp_path: Path) -> None:
+    each = Trackers(folder, config={}, wandb="offline")
+    each.write_dialogues(1, dialogues())
+    for name in ("curves.png", "report.html", "notes.txt"):
+        (folder.path / name).write_text(f"content of {name}")
+    each.close()
+    (path,) = (folder.path / "wandb").glob("offline-run-*/files/media/table/*.table.json")
+    table = json.loads(path.read_text())
+    assert table["columns"] == ["task", "arm", "reward", "label", "last text"]
+    assert len(table["data"]) == 16, "a sample"
+    for task, arm, reward, label, text in table["data"]:
+        assert (task, arm, label) == ("a task", "plain", "pass" if reward else "state_mismatch")
+        assert text.startswith("last \\x1b[31mxxx")
+        assert len(text) < 2100
+    (log,) = (folder.path / "wandb").glob("offline-run-*/*.wandb")
+    staged = {path.read_text() for path in (tmp_path / "data").rglob("*") if path.is_file()}
+    for name in ("curves.png", "report.html"):
+        assert name.encode() in log.read_bytes()
+        assert f"content of {name}" in staged
+    assert b"notes.txt" not in log.read_bytes()
+
+
 class Run:
     """A wandb run that keeps all values and fails at chosen ones."""
 
+    id = "an-id"
+
     def __init__(self, fails: str = "") -> None:
         self.fails = fails
-        self.logged: list[tuple[int, dict[str, float]]] = []
+        self.logged: list[tuple[int, dict[str, Any]]] = []
         self.finished = 0
 
     def log(self, metrics: dict[str, float], step: int) -> None:
         if self.fails == "log":
             raise RuntimeError("no disk")
         self.logged.append((step, metrics))
+
+    def log_artifact(self, _: wandb.Artifact) -> None:
+        if self.fails == "artifact":
+            raise RuntimeError("no room")
 
     def finish(self) -> None:
         if self.fails == "finish":
@@ -186,7 +218,7 @@ def test_wandb_gets_the_finite_metrics_by_round(folder: RunFolder, monkeypatch: 
     json.dumps(options["config"], allow_nan=False)
 
 
-@pytest.mark.parametrize("fails", ["start", "log", "finish"])
+@pytest.mark.parametrize("fails", ["start", "log", "artifact", "finish"])
 def test_a_failure_of_wandb_is_said_once_and_harms_nothing(
     fails: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -200,6 +232,7 @@ def test_a_failure_of_wandb_is_said_once_and_harms_nothing(
         each = Trackers(folder, config={}, wandb="offline")
         each.write(1, {"solver/success": 0.25})
         each.write(2, {"solver/success": 0.5})
+        folder.curves.write_bytes(b"a picture")
         each.close()
     assert scalars(folder) == [(1, "solver/success", 0.25), (2, "solver/success", 0.5)]
     (message,) = caplog.messages
