@@ -123,7 +123,8 @@ def drawn_picture(title: str, draw: Callable[..., None], *given: Any, rows: Sequ
         if shown:
             finish(axes, shown)
         if legend := axes.get_legend():
-            handles, texts = legend.legend_handles, [text.get_text().replace("\n", " ") for text in legend.texts]
+            handles: list[Any] = legend.legend_handles
+            texts = [text.get_text().replace("\n", " ") for text in legend.texts]
             legend.remove()
             figure.set_size_inches(_INCHES[0], _INCHES[1] + _LEGEND_LINE * (1 + len(texts) // 2))
             figure.legend(handles, texts, loc="outside lower left", ncols=2, frameon=False)
