@@ -93,6 +93,7 @@ def test_ray_gets_several_attempts_to_start_on_a_busy_machine(
             raise Exception("The current node timed out\nduring startup.")  # as Ray raises it
 
     monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("ray.shutdown", lambda: None)  # other tests use this process's cluster
     for name in ("RAY_ADDRESS", "RAY_worker_niceness", "RAY_gcs_server_port_wait_time_s"):
         monkeypatch.setenv(name, "")  # which may be set, and end with the test
         monkeypatch.delenv(name)

@@ -149,7 +149,9 @@ def print_comparison(console: Console, comparison: "Comparison") -> None:
     from tuning.comparison.report import REPORT, short_table
 
     head, *rows = short_table(comparison)
-    table = Table(*head, title=f"{comparison.manifest.rounds} rounds, baseline {comparison.manifest.baseline}")
+    table = Table(title=f"{comparison.manifest.rounds} rounds, baseline {comparison.manifest.baseline}")
+    for name in head:
+        table.add_column(name, no_wrap=name == "runs")
     for row in rows:
         table.add_row(*(cell.replace(" [", "\n[") for cell in row))
     console.print(table)
