@@ -18,7 +18,7 @@ from seal_ray.config.schema import Share
 from seal_ray.report.files import read_windows
 from seal_ray.report.pictures import BLACK, COLOURS, DPI, GREY, as_label, round_axis, save_picture
 
-INTERVAL = 1.96
+_INTERVAL = 1.96
 """Standard errors on either side of a gain in an interval of 95 %."""
 _NAMED = 8
 """Number of arms with their text in the picture."""
@@ -49,6 +49,13 @@ class ArmWindow(BaseModel):
     promoted: bool
     round: int = 0
     rounds: int = 0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of a measured gain."""
+        assert self.gain is not None
+        half = _INTERVAL * (self.error or 0.0)
+        return self.gain - half, self.gain + half
 
     @property
     def shows(self) -> str:
@@ -153,7 +160,7 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
         axes.errorbar(
             [window.round + shift for window in windows],
             [window.gain or 0.0 for window in windows],
-            yerr=[INTERVAL * (window.error or 0.0) for window in windows],
+            yerr=[_INTERVAL * (window.error or 0.0) for window in windows],
             color=colour,
             marker="o",
             markerfacecolor="white",
@@ -208,7 +215,7 @@ def _rounds(arm: History) -> str:
 def _gain(window: ArmWindow) -> str:
     if window.gain is None or window.error is None:
         return "–"
-    low, high = window.gain - INTERVAL * window.error, window.gain + INTERVAL * window.error
+    low, high = window.interval
     return f"{window.gain:+.3f} [{low:+.3f}, {high:+.3f}]" if window.error else f"{window.gain:+.3f}"
 
 

@@ -4,22 +4,22 @@ Models have written texts on it: the template escapes every value, and `visible`
 """
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from envs.diagnosis import Label
-from envs.task import JSON
 from envs.text import visible
-from seal_ray.report.arms import INTERVAL, ArmWindow, History, histories
+from seal_ray.report.arms import ArmWindow, History, histories
 from seal_ray.report.files import Row, RunFolder, replace_file
-from seal_ray.report.pictures import PANELS, finish
+from seal_ray.report.pictures import PANELS, finish, latest_rows
 
 _INK = "#010203"
 """The colour of texts and axes in pictures, which the page replaces by its own."""
@@ -65,8 +65,7 @@ class WindowSummary:
             success = "–" if arm.success is None else f"{100 * arm.success:.1f} % of {arm.rollouts}"
             gain = "–"
             if arm.gain is not None and arm.error:
-                low, high = (arm.gain + sign * INTERVAL * arm.error for sign in (-1, 1))
-                gain = f"{arm.gain:+.2f} ({low:+.2f} to {high:+.2f})"
+                gain = "{:+.2f} ({:+.2f} to {:+.2f})".format(arm.gain, *arm.interval)
             yield arm.id + place, arm.shows, success, gain
 
 
@@ -80,7 +79,7 @@ class Event:
 
 def write_page(folder: RunFolder) -> None:
     """Writes `report.html` from the files of a run so far, atomically."""
-    rows = _latest(folder.metrics.rows())
+    rows = latest_rows(folder.metrics.rows())
     config = folder.read_config()
     has_curator = folder.arms.path.exists() and config["curator"]["kind"] != "none"
     arms = histories(folder.path) if has_curator else []
@@ -101,13 +100,19 @@ def write_page(folder: RunFolder) -> None:
 
 def write_html(path: Path, package: str, *, name: str, **values: Any) -> None:
     """Writes a page, atomically, from `page.html.jinja` of a package, which extends `base.html.jinja` of this one."""
+    page = _template(package).render(name=visible(name), **values)
+    replace_file(path, page.encode())
+
+
+@cache
+def _template(package: str) -> Template:
+    """The template of a package, compiled once in a process."""
     loader = ChoiceLoader([PackageLoader(package, "."), PackageLoader(__package__, ".")])
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"percent": lambda share: f"{100 * share:.1f} %", "visible": visible}
-    page = environment.get_template("page.html.jinja").render(name=visible(name), **values)
-    replace_file(path, page.encode())
+    return environment.get_template("page.html.jinja")
 
 
 def drawn_picture(title: str, draw: Callable[..., None], *given: Any, rows: Sequence[Row] | None = None) -> Picture:
@@ -148,19 +153,19 @@ def window_summaries(arms: Sequence[History], proposals: Sequence[Row], rows: Se
         now = _means([row for row in rows if begin < row["round"] <= end])
         changes = [(name, 100 * (now[name] - before[name])) for name in now if name in before]
         changes = [(name, change) for name, change in changes if abs(change) >= 0.05]
-        rejected = [(_text(each), str(each["rejection"])) for each in made if each.get("rejection")]
+        rejected = [
+            ("; ".join(each.get("guidelines", ())), str(each["rejection"])) for each in made if each.get("rejection")
+        ]
         yield WindowSummary(end, ends[end], rejected, sorted(changes, key=lambda each: -abs(each[1]))[:_CHANGED])
         before, begin = now, end
-
-
-def _text(proposal: Mapping[str, JSON]) -> str:
-    return "; ".join(map(str, proposal.get("guidelines") or [])) or str(proposal.get("text") or "")
 
 
 def _means(rows: Sequence[Row]) -> dict[str, float]:
     """The mean share of each label, and the success by category, over rounds."""
     names = {f"diagnosis/share/{label}": str(label) for label in Label}
-    names |= {name: name.removeprefix("solver/success/") for row in rows for name in row if "solver/success/" in name}
+    names |= {
+        name: name.removeprefix("solver/success/") for row in rows for name in row if name.startswith("solver/success/")
+    }
     values = {shown: [row[name] for row in rows if row.get(name) is not None] for name, shown in names.items()}
     return {shown: sum(each) / len(each) for shown, each in values.items() if each}
 
@@ -192,9 +197,3 @@ def flipped_tasks(evaluations: Sequence[Row]) -> dict[str, list[tuple[str, str]]
                     if outcome is not None and was is not None and outcome != was:
                         flips["solved" if outcome > was else "lost"].append((visible(category), visible(task)))
     return flips
-
-
-def _latest(rows: Sequence[Row]) -> list[Row]:
-    """The last row of each round."""
-    by_round = {row["round"]: row for row in rows}
-    return [by_round[number] for number in sorted(by_round)]

@@ -114,13 +114,18 @@ def finish(axes: Axes, rows: Sequence[Row]) -> None:
         axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color="#666666")
 
 
+def latest_rows(rows: Sequence[Row]) -> list[Row]:
+    """The last row of each round, in their order."""
+    by_round = {row["round"]: row for row in rows}
+    return [by_round[number] for number in sorted(by_round)]
+
+
 def draw_curves(rows: Sequence[Row], path: Path, *, title: str = "") -> None:
     """Draws the picture of these rows as a PNG at `path`. Of rows of one round the last counts.
 
     If a row lacks a metric, or has null or NaN, a line joins its neighbours and a stack has a gap.
     """
-    by_round = {row["round"]: row for row in rows}
-    ordered = [by_round[number] for number in sorted(by_round)]
+    ordered = latest_rows(rows)
     figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
     if title:
         figure.suptitle(title, parse_math=False)

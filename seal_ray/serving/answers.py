@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from envs.dialects import Dialect
-from envs.dialects.base import arguments_json, call_from, partial_length
+from envs.dialects.base import arguments_json, call_from, partial_length, read_json
 from envs.task import ToolCall
 from envs.text import valid_text
 
@@ -127,7 +127,7 @@ class AnswerReader:
 def _forced_calls(text: str, forced: bool | str) -> tuple[ToolCall, ...]:
     """The calls in an answer that a grammar forced; none if a text of `stop` cut it."""
     try:
-        value = json.loads(text)
+        value = read_json(text)
         values = [{"name": forced, "parameters": value}] if isinstance(forced, str) else value
         return tuple(call_from(each, "parameters") for each in values)
     except (ValueError, TypeError):

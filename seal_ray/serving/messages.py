@@ -73,10 +73,16 @@ def thoughts_of(message: Mapping[str, Any], place: str) -> str:
     return blocks or "\n".join(_texts(message.get("content"), f"{place}.content", _THOUGHTS, _TEXTS))
 
 
+def named_function(value: Any) -> dict[str, Any] | None:
+    """The function of a call, a tool or a choice, if it has a name."""
+    function = value.get("function") if isinstance(value, dict) else None
+    return function if isinstance(function, dict) and isinstance(function.get("name"), str) else None
+
+
 def call_of(value: Any, place: str) -> dict[str, Any]:
     """A call with its arguments as text. Raises `RefusedRequest` for one without a name."""
-    function = value.get("function") if isinstance(value, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+    function = named_function(value)
+    if function is None:
         raise wrong(place, "a call needs a function with a name", "invalid_value")
     arguments = function.get("arguments")
     if arguments is not None and not isinstance(arguments, str | dict):

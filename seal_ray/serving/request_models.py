@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import RefusedRequest, RequestLimits, read_body, wrong
-from seal_ray.serving.messages import check_message
+from seal_ray.serving.messages import check_message, named_function
 from seal_ray.serving.schemas import check_schema_size, constraints, grammar_schema
 
 MAX_CHOICES = 8
@@ -216,19 +216,13 @@ def _messages(value: Any, info: ValidationInfo) -> list[dict[str, Any]]:
     return [check_message(each, f"messages[{index}]") for index, each in enumerate(messages)]
 
 
-def _named_function(value: Any) -> dict[str, Any] | None:
-    """The function of a tool or a choice, if it has a name."""
-    function = value.get("function") if isinstance(value, dict) else None
-    return function if isinstance(function, dict) and isinstance(function.get("name"), str) else None
-
-
 def _tools(value: Any, info: ValidationInfo) -> list[dict[str, Any]]:
     tools = _check_number(value, "tools", _limits(info).tools)
     return [_tool(each, f"tools[{index}].function") for index, each in enumerate(tools)]
 
 
 def _tool(value: Any, place: str) -> dict[str, Any]:
-    function = _named_function(value)
+    function = named_function(value)
     if function is None or not function["name"] or value.get("type", "function") != "function":
         raise wrong(place, "a tool needs a function with a name", "invalid_value")
     for key, kind in (("description", str), ("parameters", dict)):
@@ -244,7 +238,7 @@ def _tool(value: Any, place: str) -> dict[str, Any]:
 def _tool_choice(value: Any) -> Any:
     if value in ("none", "auto", "required"):
         return value
-    function = _named_function(value)
+    function = named_function(value)
     if function is None:
         reason = "it is none of 'none', 'auto', 'required' and a function with a name"
         raise wrong("tool_choice", reason, "invalid_value")
