@@ -12,10 +12,8 @@ help: ## show this list
 setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU machine)
 	@./setup.sh $(EXTRA)
 
-# Shares of one GPU, for the engines of two agents of two runs.
-demo: SHARES = $(if $(filter gpu,$(file <.venv/.extra)),engine.num_gpus_per_engine=0.25 engine.gpu_memory_share=0.2)
 demo: setup ## train a small model with a curator and without one, for some minutes each, and draw both curves
-	@$(BIN)/seal-ray compare --preset tiny-rare --arms vanilla,coevolved-varied --seeds 1 --rounds 15 evaluation.interval=5 curator.engine=vllm engine.threads=2 $(SHARES)
+	@$(BIN)/seal-ray demo
 
 # Where CUDA is installed, the tests for it: the others are for CPUs.
 test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)
