@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo test lint format bench fuzz secrets inspect clients warm
+.PHONY: help setup demo browser test lint format bench fuzz secrets inspect clients warm
 
 BIN := .venv/bin
 
@@ -15,9 +15,16 @@ setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU mach
 demo: setup ## train a small model with a curator and without one, for some minutes each, and draw both curves
 	@$(BIN)/seal-ray demo
 
+# Where it is missing, for the tests in tests/browser. CHROMIUM=/path/to/chromium names another one.
+browser: ## install Debian's Chromium, if there is none
+	@command -v $${CHROMIUM:-chromium} >/dev/null || { test -z "$$CHROMIUM" && \
+		root=$$(test $$(id -u) = 0 || echo sudo) && $$root apt-get update --quiet && \
+		$$root apt-get install --quiet --yes --no-install-recommends chromium; \
+	} || { echo "browser: the tests need Chromium: install it, or set CHROMIUM to its path." >&2; exit 2; }
+
 # Where CUDA is installed, the tests for it: the others are for CPUs.
 test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)
-test: setup ## run all tests (on a GPU machine those in tests/gpu)
+test: setup $(if $(filter gpu,$(file <.venv/.extra)),,browser) ## run all tests (on a GPU machine those in tests/gpu)
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: setup ## check style and types
