@@ -95,6 +95,8 @@ def _lines(log: str, sample: LoggedSample) -> Iterator[Text]:
     scores = [f"{name} {score.value}" for name, score in sample.scores.items()]
     facts = [str(value) for key in ("arm", "view") if (value := sample.metadata.get(key))]
     yield Text(visible(" · ".join([log, sample.id, *facts, *scores])), "bold")
+    if isinstance(tools := sample.metadata.get("tools"), dict):
+        yield Text.assemble((f"{'tools':8}", "dim"), _short(", ".join(tools)))
     for message in sample.messages:
         cue = str((message.metadata or {}).get("cue", ""))
         name, style = _NAMES.get(message.role, (message.role, ""))

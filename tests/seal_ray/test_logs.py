@@ -83,6 +83,7 @@ def test_a_log_has_what_was_shown_said_and_judged(run: Path) -> None:
     said = [(each.role, each.content) for each in plain.messages]
     assert [text for role, text in said if role == "user"] == [turn.user for turn in TASK.turns]
     assert [text for role, text in said if role == "assistant"] == [*solution(TASK)]
+    assert plain.metadata["tools"] == {tool.name: tool.document["description"] for tool in TASK.tools}
     assert {name: score.value for name, score in plain.scores.items()} == {
         "success": "C",
         "label": "pass",
@@ -153,10 +154,10 @@ def test_a_log_of_10000_dialogues_is_small_and_never_held_in_memory(tmp_path: Pa
     run = make_run(tmp_path / "run")
 
     def write(size: int) -> None:
-        played = islice(cycle(rows), size)
+        played = islice(cycle(zip(rows, TASKS, strict=True)), size)
         logged = (
-            ({**dialogue_sample(row, model="tiny"), "id": f"task {n}"}, {key: row[key] for key in TOKENS})
-            for n, row in enumerate(played)
+            ({**dialogue_sample(row, task, model="tiny"), "id": f"task {n}"}, {key: row[key] for key in TOKENS})
+            for n, (row, task) in enumerate(played)
         )
         write_log(run.log_of("round", 4), logged, task="round 4", model="tiny", scorer=SUCCESS)
 
@@ -186,7 +187,8 @@ def test_options_choose_dialogues(run: Path, run_main: RunMain, options: tuple[s
     rows = [json.loads(line) for line in run_main("show", str(run), *options, "--json").splitlines()]
     assert {row["metadata"]["seed"] for row in rows} == FILTERS[options]
     assert {row["log"] for row in rows} == {"logs/round_000004"}
-    assert run_main("show", str(run), *options).count("logs/round_000004 · ") == len(rows)
+    said = run_main("show", str(run), *options)
+    assert said.count("logs/round_000004 · ") == said.count(f"tools   {TASK.tools[0].name}, ") == len(rows)
 
 
 def test_hostile_text_is_shown_harmlessly(run: Path, run_main: RunMain, monkeypatch: pytest.MonkeyPatch) -> None:
