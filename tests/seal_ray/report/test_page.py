@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from seal_ray.report.files import RunFolder
+from seal_ray.report.inspect_log import PLAIN
 from seal_ray.report.page import flipped_tasks, write_page
+from tests.seal_ray.report.test_chats import dialogue, log_of
 
 HOSTILE = '<script>alert("x")</script>\u202e{{ 7 * 7 }}\x1b[31m<img src=x onerror=alert(1)>'
 CONFIG = {
@@ -48,6 +50,10 @@ def folder(tmp_path: Path) -> RunFolder:
     guided = arm("a1", guidelines=[HOSTILE], gain=0.2, error=0.05, promoted=True)
     run.arms.append({"round": 2, "rounds": 2, "arms": [arm("plain", gain=0.0, error=0.0, incumbent=True), guided]})
     run.arms.append({"round": 4, "rounds": 2, "arms": [arm("plain"), {**guided, "promoted": False, "incumbent": True}]})
+    for number in (0, 4):
+        log_of(run.log_of("evaluation", number), [dialogue("t1", number == 4, f"{HOSTILE} {number}")])
+    played = [dialogue("t9", arm == "a1", arm=arm, group=5) for arm in (PLAIN, "a1")]
+    log_of(run.log_of("round", 4), played)
     run.proposals.append({"round": 2, "proposals": [{"rejection": f"it names a task {HOSTILE}", "reward": None}]})
     return run
 
@@ -79,7 +85,9 @@ def test_a_run_s_page_tells_its_story(folder: RunFolder) -> None:
         *("Window to round 2: a1 promoted", "+0.20 (+0.10 to +0.30)", "it names a task", "pass +20.0 points"),
         *("Failed at first, solved at the end: 1", "base: t1", "Solved at first, failed at the end: 0"),
         *("Round 2: a1 became the interface in force", "Round 3: 1 engine restarts", "Round 1: 1 dialogues lost"),
-        "tiny-rare",
+        *("Before training on the left", "round 0 user Book a table.", "round 4 user Book a table.", "turn 1: True"),
+        *("Of 1 tasks that were played both ways, hints raised success in 1 and lowered it in 0", "cue [HINT] a1"),
+        *("seal-ray show . --round 4 --task t9", "tiny-rare"),
     ):
         assert part in text, part
     for title in ("Evaluation without hints", "Training success with and without hints", "Labels of turns"):
