@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo test lint format bench fuzz secrets inspect clients warm
+.PHONY: help setup demo browser test lint format bench fuzz secrets inspect clients warm
 
 BIN := .venv/bin
 
@@ -12,14 +12,19 @@ help: ## show this list
 setup: ## make .venv with everything the project needs (EXTRA=gpu for a GPU machine)
 	@./setup.sh $(EXTRA)
 
-# Shares of one GPU, for the engines of two agents of two runs.
-demo: SHARES = $(if $(filter gpu,$(file <.venv/.extra)),engine.num_gpus_per_engine=0.25 engine.gpu_memory_share=0.2)
 demo: setup ## train a small model with a curator and without one, for some minutes each, and draw both curves
-	@$(BIN)/seal-ray compare --preset tiny-rare --arms vanilla,coevolved-varied --seeds 1 --rounds 15 evaluation.interval=5 curator.engine=vllm engine.threads=2 $(SHARES)
+	@$(BIN)/seal-ray demo
+
+# Where it is missing, for the tests in tests/browser. CHROMIUM=/path/to/chromium names another one.
+browser: ## install Debian's Chromium, if there is none
+	@command -v $${CHROMIUM:-chromium} >/dev/null || { test -z "$$CHROMIUM" && \
+		root=$$(test $$(id -u) = 0 || echo sudo) && $$root apt-get update --quiet && \
+		$$root apt-get install --quiet --yes --no-install-recommends chromium; \
+	} || { echo "browser: the tests need Chromium: install it, or set CHROMIUM to its path." >&2; exit 2; }
 
 # Where CUDA is installed, the tests for it: the others are for CPUs.
 test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)
-test: setup ## run all tests (on a GPU machine those in tests/gpu)
+test: setup $(if $(filter gpu,$(file <.venv/.extra)),,browser) ## run all tests (on a GPU machine those in tests/gpu)
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: setup ## check style and types

@@ -3,6 +3,7 @@
 Modules that are slow to import are imported in the command.
 """
 
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -95,6 +96,30 @@ def command(
             like=start,
         )
     _run(console, plan, folder, storage, dry_run=dry_run)
+
+
+_DEMO = ("evaluation.interval=5", "curator.engine=vllm", "engine.threads=2")
+_DEMO_ON_GPU = ("engine.num_gpus_per_engine=0.25", "engine.gpu_memory_share=0.2")
+"""Shares of one GPU for the engines of two agents of two runs."""
+
+
+def demo(
+    words: opt.Overrides = None, rounds: opt.Rounds = 15, name: opt.Name = None, runs: opt.Runs = Path("runs")
+) -> None:
+    """Train a small model with a curator and without one, for some minutes each, and write a page with both."""
+    import torch
+
+    from tuning.comparison.page import PAGE
+
+    settings = [*_DEMO, *(_DEMO_ON_GPU if torch.cuda.is_available() else ()), *(words or [])]
+    name = name or time.strftime("demo-%Y%m%d-%H%M%S")
+    arms = "vanilla,coevolved-varied"
+    command(settings, arms=arms, seeds=1, rounds=rounds, preset="tiny-rare", name=name, runs=runs)
+    print_line(
+        make_console(),
+        f"open {runs / name / PAGE} in a browser: look at the curves, where the arm with the curator usually ends "
+        "above vanilla, and on the page of its run at what the curator proposed and which tasks changed.",
+    )
 
 
 def _merge(

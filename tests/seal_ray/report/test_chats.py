@@ -1,37 +1,10 @@
 """Dialogues side by side: which are chosen, and how they read."""
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from seal_ray.report.chats import chats_with_outcomes, guided_groups, pairs_of
-from seal_ray.report.inspect_log import PLAIN, SUCCESS, write_log
-
-
-def dialogue(task: str, solved: bool, words: str = "Hello", *, arm: str = PLAIN, group: int = 0) -> Mapping[str, Any]:
-    """A dialogue in Inspect's form, with a call that fails and the cue that follows it."""
-    cue = f"\n[HINT] {arm}"
-    messages = [
-        {"role": "user", "content": "Book a table."},
-        {"role": "assistant", "content": words},
-        {"role": "tool", "content": f"no such table{cue}", "error": {"message": "x"}, "metadata": {"cue": cue}},
-    ]
-    score = {"value": "C" if solved else "I", "explanation": f"turn 1: {solved}"}
-    metadata = {"arm": arm, "group": group}
-    return {
-        "id": task,
-        "input": "",
-        "target": [],
-        "messages": messages,
-        "scores": {SUCCESS: score},
-        "metadata": metadata,
-        "model_usage": {"tiny": {}},
-    }
-
-
-def log_of(path: Path, samples: Iterable[Mapping[str, Any]]) -> Path:
-    write_log(path, ((each, None) for each in samples), task="x", model="tiny", scorer=SUCCESS)
-    return path
+from seal_ray.report.inspect_log import PLAIN
+from tests.seal_ray.report.run_folders import dialogue, log_of
 
 
 def test_a_flipped_task_has_a_failure_and_a_success(tmp_path: Path) -> None:

@@ -3,59 +3,17 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from seal_ray.report.files import RunFolder
-from seal_ray.report.inspect_log import PLAIN
 from seal_ray.report.page import flipped_tasks, write_page
-from tests.seal_ray.report.test_chats import dialogue, log_of
-
-HOSTILE = '<script>alert("x")</script>\u202e{{ 7 * 7 }}\x1b[31m<img src=x onerror=alert(1)>'
-CONFIG = {
-    "seed": 3,
-    "solver": {"model": "tiny-rare"},
-    "curator": {"kind": "llm"},
-    "training": {"rounds": 4},
-    "evaluation": {"source": None},
-}
-
-
-def arm(name: str, **values: Any) -> dict[str, Any]:
-    shown = {"schema_cues": [], "recovery": "none", "guidelines": [], "groups": 2, "rollouts": 8, "success": 0.5}
-    return {"id": name, **shown, "gain": None, "error": None, "incumbent": False, "promoted": False, **values}
+from tests.seal_ray.report.run_folders import CONFIG, make_run
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """Four rounds with two windows, a promotion, a rejection, a restart and a solved task."""
-    run = RunFolder(tmp_path / "run")
-    run.write_config(CONFIG)
-    for number in range(5):
-        metrics: dict[str, float] = {
-            "diagnosis/share/pass": 0.2 + 0.1 * number,
-            "diagnosis/share/missing_tool_call": 0.8 - 0.1 * number,
-            "solver/success/base": 0.1 * number,
-            "solver/success_plain": 0.3,
-            "solver/success_shown": 0.6,
-            "solver/tokens_sampled": 1000,
-            "perf/engine_restarts": int(number > 2),
-            "diagnosis/faults": int(number == 1),
-        }
-        if number in (0, 4):
-            metrics |= {"evaluation/success": 0.25 + number / 16, "evaluation/success/base": 0.25 + number / 16}
-            run.evaluations.append({"round": number, "suites": {"dev": {"base": {"t1": number // 4, "t2": 1}}}})
-        run.append_metrics(number, metrics)
-    guided = arm("a1", guidelines=[HOSTILE], gain=0.2, error=0.05, promoted=True)
-    run.arms.append({"round": 2, "rounds": 2, "arms": [arm("plain", gain=0.0, error=0.0, incumbent=True), guided]})
-    run.arms.append({"round": 4, "rounds": 2, "arms": [arm("plain"), {**guided, "promoted": False, "incumbent": True}]})
-    for number in (0, 4):
-        log_of(run.log_of("evaluation", number), [dialogue("t1", number == 4, f"{HOSTILE} {number}")])
-    played = [dialogue("t9", arm == "a1", arm=arm, group=5) for arm in (PLAIN, "a1")]
-    log_of(run.log_of("round", 4), played)
-    run.proposals.append({"round": 2, "proposals": [{"rejection": f"it names a task {HOSTILE}", "reward": None}]})
-    return run
+    return make_run(tmp_path / "run")
 
 
 class Page(HTMLParser):

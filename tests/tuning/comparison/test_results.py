@@ -13,7 +13,7 @@ from envs.errors import SealError, UserError
 from envs.interface import Interface
 from seal_ray.report.files import log_path
 from seal_ray.statistics import mean_estimate
-from tests.seal_ray.report.test_chats import dialogue, log_of
+from tests.seal_ray.report.run_folders import dialogue, log_of
 from tests.seal_ray.report.test_page import Page
 from tests.tuning.comparison.folders import (
     CUES,
