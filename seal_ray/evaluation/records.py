@@ -25,9 +25,9 @@ from policies.rollouts import Rollouts
 from policies.solver import Solver
 from seal_ray.evaluation.resumable_log import SETTINGS, ResumableLog
 from seal_ray.evaluation.suites import EvaluationPlan
-from seal_ray.report.dialogues import SUCCESS, dialogue_sample
+from seal_ray.report.dialogues import dialogue_sample
 from seal_ray.report.files import replace_file
-from seal_ray.report.inspect_log import write_log
+from seal_ray.report.inspect_log import SUCCESS, write_log
 from seal_ray.statistics import Interval, wilson
 
 _SUMMARY = "summary.json"

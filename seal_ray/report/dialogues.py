@@ -11,10 +11,8 @@ from envs.interface.show import show_tools
 from envs.sources import find_task
 from envs.task import JSON, Task
 from envs.text import visible
-from seal_ray.report.inspect_log import model_usage
+from seal_ray.report.inspect_log import SUCCESS, model_usage
 
-SUCCESS = "success"
-"""The score whose mean is the accuracy of a log of dialogues."""
 TOKENS = ("token_ids", "mask", "logprobs", "versions", "sampled")
 """Keys of a trajectory's JSON form that its sample lacks."""
 _PLAIN_FIELDS = ("category", "protocol", "policy", "end")

@@ -9,8 +9,8 @@ from pathlib import Path
 from envs.interface import Interface, interface_diff
 from envs.sources import interleaved
 from policies.plain_view import PlainView
-from seal_ray.report.dialogues import SUCCESS, TOKENS, dialogue_sample, known_task
-from seal_ray.report.inspect_log import Logged, write_log
+from seal_ray.report.dialogues import TOKENS, dialogue_sample, known_task
+from seal_ray.report.inspect_log import SUCCESS, Logged, write_log
 from seal_ray.rollout.types import Group, Member
 from seal_ray.training.rows import RowWeight
 

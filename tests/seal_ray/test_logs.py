@@ -26,8 +26,8 @@ from envs.task import ToolCall
 from policies.plain_view import NoView, plain_view
 from policies.trajectory import Trajectory
 from seal_ray.cli.dialogues import show
-from seal_ray.report.dialogues import SUCCESS, TOKENS, dialogue_sample
-from seal_ray.report.inspect_log import Logged, LoggedSample, read_samples, write_log
+from seal_ray.report.dialogues import TOKENS, dialogue_sample
+from seal_ray.report.inspect_log import SUCCESS, Logged, LoggedSample, read_samples, write_log
 from seal_ray.report.page import write_page
 from seal_ray.rollout.types import Arm, Group, GroupPlan, Member
 from seal_ray.run.round_log import write_round_log
@@ -217,7 +217,7 @@ SAMPLE = json.dumps({"id": "a", "messages": [], "scores": {}}).encode()
 BROKEN: dict[str, tuple[Any, str]] = {
     "nothing": (lambda path: None, "holds no log of dialogues"),
     "no archive": (lambda path: path.write_bytes(b"PK"), "is no log of dialogues"),
-    "a bomb": (lambda path: packed(path, b" " * 200_000_000), "a dialogue is larger than"),
+    "a bomb": (lambda path: packed(path, b" " * 200_000_000), "is larger than"),
     "another compression": (lambda path: packed(path, SAMPLE, zipfile.ZIP_BZIP2), "compressed in another way"),
     "no JSON": (lambda path: packed(path, b"{"), "is no log of dialogues"),
     "no sample": (lambda path: packed(path, b'{"id": 1}'), "it is no log of dialogues: id"),
