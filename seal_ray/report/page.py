@@ -17,10 +17,11 @@ from matplotlib.figure import Figure
 
 from envs.diagnosis import Label
 from envs.text import visible
-from seal_ray.report.arms import ArmWindow, History, histories
+from seal_ray.report.arms import ArmWindow, History, draw_gains, histories
 from seal_ray.report.chats import ChatPair, GuidedGroups, chats_with_outcomes, guided_groups, pairs_of
 from seal_ray.report.files import Row, RunFolder, replace_file
 from seal_ray.report.pictures import MORE_PANELS, PANELS, finish, latest_rows
+from seal_ray.report.pool import POOL_PANELS, PoolWindow, draw_spread, read_pool
 
 _INK = "#010203"
 """The colour of texts and axes in pictures, which the page replaces by its own."""
@@ -96,6 +97,8 @@ def write_page(folder: RunFolder) -> None:
         rows=rows,
         pictures=[drawn_picture(title, draw, rows) for title, draw in {**PANELS, **MORE_PANELS}.items()],
         success=[row for row in rows if "evaluation/success" in row],
+        gains=[drawn_picture("Gain over the plain interface", draw_gains, arms, rows=rows)] if arms else [],
+        pool=list(_pool_pictures(read_pool(folder.path), rows)) if folder.pool.path.exists() else [],
         windows=list(window_summaries(arms, folder.proposals.rows(), rows)),
         events=list(events(rows, arms)),
         flips=flips,
@@ -146,6 +149,12 @@ def drawn_picture(title: str, draw: Callable[..., None], *given: Any, rows: Sequ
     svg = written.getvalue()
     svg = svg[svg.index("<svg") :].replace("#000000", "currentColor").replace(_INK, "currentColor")
     return Picture(title, svg.replace("<svg ", '<svg role="img" ', 1))
+
+
+def _pool_pictures(windows: Sequence[PoolWindow], rows: Sequence[Row]) -> Iterator[Picture]:
+    for title, draw in POOL_PANELS.items():
+        yield drawn_picture(title, draw, windows, rows=rows)
+    yield drawn_picture("Success of a task, at first and at the end", draw_spread, windows, rows=())
 
 
 def window_summaries(arms: Sequence[History], proposals: Sequence[Row], rows: Sequence[Row]) -> Iterator[WindowSummary]:
