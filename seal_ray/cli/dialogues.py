@@ -94,6 +94,8 @@ def _lines(log: str, sample: LoggedSample) -> Iterator[Text]:
     scores = [f"{name} {score.value}" for name, score in sample.scores.items()]
     facts = [str(value) for key in ("arm", "view") if (value := sample.metadata.get(key))]
     yield Text(visible(" · ".join([log, sample.id, *facts, *scores])), "bold")
+    if isinstance(tools := sample.metadata.get("tools"), dict):
+        yield Text.assemble((f"{'tools':8}", "dim"), shortened(", ".join(tools)))
     for name, text in message_lines(sample):
         yield Text.assemble((f"{name:8}", style := _STYLES.get(name, "")), (text, style if name == "cue" else ""))
     for score in sample.scores.values():

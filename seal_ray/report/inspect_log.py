@@ -116,7 +116,8 @@ def _summary(sample: Sample) -> Sample:
     asked = sample["input"]
     text = asked if isinstance(asked, str) else "\n".join(message["content"] for message in asked)
     return {
-        **{name: sample[name] for name in ("id", "epoch", "target", "metadata", "model_usage")},
+        **{name: sample[name] for name in ("id", "epoch", "target", "model_usage")},
+        "metadata": {name: value for name, value in sample["metadata"].items() if not isinstance(value, dict)},
         "input": text[:_INPUT],
         "scores": {name: {"value": score["value"]} for name, score in sample["scores"].items()},
         "completed": True,
