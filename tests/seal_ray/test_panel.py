@@ -1,11 +1,14 @@
 """The panel on a pseudo-terminal: its rows, resizing, and a clean screen after interrupts and errors."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import PROGRAM
+from tests.seal_ray.test_train import SMALL
 from tests.terminal import Screen, Terminal
 from tests.tuning.comparison.folders import make_comparison
 
@@ -84,6 +87,29 @@ def test_the_panel_follows_the_terminal_and_leaves_it_clean(end: str, columns: i
     assert said[-2:] == ["KeyboardInterrupt" if end == "interrupted" else "ZeroDivisionError", "after"]
     assert begins(said, ABOVE) or later < 80, "a terminal narrower than the panel is drawn anew"
     assert not [line for line in said if "█" in line or line.startswith(("plain", "groups", "failures", "event"))]
+
+
+@pytest.mark.long
+def test_training_in_a_terminal_shows_its_rounds_and_stops_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a cluster of its own, whose processes get no Ctrl-C of the terminal."""
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    settings = (*SMALL, "engine.kind=transformers", "env_runners.num_env_runners=0")
+    with Terminal(*PROGRAM, "train", *settings, "--runs", str(tmp_path), "--name", "a", "--wandb", "off") as terminal:
+        terminal.wait_for(lambda screen: "rounds: 1 of 6" in screen.text, 200)
+        for columns in (120, 80):
+            terminal.resize(columns)
+            terminal.wait_for(lambda screen: screen.text.count("event  ") == 1)
+        terminal.type("\x03")
+        assert terminal.finish(200) == 0
+        screen = terminal.screen
+    said = screen.text.replace("\n", "")
+    assert (screen.cursor, screen.unknown) == (True, [])
+    assert "stopping after this round, with a checkpoint; interrupt again to stop at once" in said
+    assert re.search(rf"stopped after round [1-5]; resume with: seal-ray train --resume {tmp_path}/a", said)
+    assert f"report: {tmp_path}/a/report.html" in said
+    assert not [line for line in screen.text.splitlines() if "█" in line or line.startswith(("plain ", "event "))]
 
 
 def test_a_comparison_shows_every_running_trial_and_totals(tmp_path: Path) -> None:
