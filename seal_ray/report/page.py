@@ -134,9 +134,11 @@ def drawn_picture(title: str, draw: Callable[..., None], *given: Any, rows: Sequ
             figure.set_size_inches(_INCHES[0], _INCHES[1] + _LEGEND_LINE * (1 + len(texts) // 2))
             figure.legend(handles, texts, loc="outside lower left", ncols=2, frameon=False)
         written = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None})  # type: ignore[no-untyped-call]
+        FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None, "Title": title})  # type: ignore[no-untyped-call]
     svg = written.getvalue()
-    svg = svg[svg.index("<svg") :].replace("#000000", "currentColor").replace(_INK, "currentColor")
+    svg = svg[svg.index("<svg") :]
+    for colour in ("#000000", "#666666", _INK):
+        svg = svg.replace(colour, "currentColor")
     return Picture(title, svg.replace("<svg ", '<svg role="img" ', 1))
 
 
