@@ -201,12 +201,12 @@ def initial_evaluation(trial: TrialRecord) -> Row | None:
     return {"metrics": metrics, "suites": trial.evaluations[0]["suites"]}
 
 
-def neighbour_evaluation(folder: Path, settings: Sections) -> Row | None:
-    """The evaluation before training of another trial in the same parent folder, if it was made with equal settings."""
+def neighbour_evaluation(folder: Path, settings: Sections) -> tuple[Row, Path] | None:
+    """The evaluation before training, and the folder, of a trial in the same parent folder and with equal settings."""
     for other in sorted(folder.parent.iterdir()):
         if other.is_dir() and other != folder:
             trial = TrialRecord.read(other, planned_rounds=1)
             evaluation = initial_evaluation(trial)
             if evaluation is not None and not evaluation_differences(trial.config, settings):
-                return evaluation
+                return evaluation, other
     return None

@@ -1,5 +1,6 @@
 """`SealTrial`: `Seal` as a trial of Ray Tune, which writes the same run folder as `seal-ray train`."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from ray.tune.result import DONE, TRIAL_INFO
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.sections import attribute
-from seal_ray.report.files import TRIALS, RunFolder
+from seal_ray.report.files import TRIALS, RunFolder, log_path
 from seal_ray.run.recorder import Metrics, Recorder
 from tuning.record import neighbour_evaluation
 
@@ -70,7 +71,10 @@ class SealTrial(Seal):
                 self._keep(row)
         elif self.spec.evaluation.interval:
             if not folder.start.rows() and (known := neighbour_evaluation(folder.path, self.config.to_sections())):
-                folder.start.replace([known])
+                evaluation, neighbour = known
+                folder.start.replace([evaluation])
+                if (log := log_path(neighbour, "evaluation", 0)).is_file():
+                    shutil.copyfile(log, folder.log_of("evaluation", 0))
             self._keep(recorder.write_start())
         return recorder
 

@@ -20,12 +20,11 @@ from envs.errors import UserError, check_known
 from envs.text import visible
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console
+from seal_ray.report.chats import message_lines, shortened
 from seal_ray.report.inspect_log import LoggedSample, log_files, read_samples
 
-_SHOWN_CHARACTERS = 4000
-"""Of a message in the terminal."""
 _ROUND = re.compile(r"\w+_0*(\d+)")
-_NAMES = {"assistant": ("solver", "cyan"), "user": ("user", "yellow"), "tool": ("result", "green")}
+_STYLES = {"solver": "cyan", "user": "yellow", "result": "green", "error": "red", "cue": "magenta"}
 Folder = Annotated[Path, typer.Argument(help="The folder of a run, comparison, evaluation or exam.")]
 
 
@@ -57,7 +56,7 @@ def show(
     def is_wanted(sample: LoggedSample) -> bool:
         return (
             task in (None, sample.id)
-            and arm in (None, sample.metadata.get("arm", "plain"))
+            and arm in (None, sample.arm)
             and (label is None or label in sample.labels)
             and not (failed and all(score.value != "I" for score in sample.scores.values()))
         )
@@ -95,20 +94,11 @@ def _lines(log: str, sample: LoggedSample) -> Iterator[Text]:
     scores = [f"{name} {score.value}" for name, score in sample.scores.items()]
     facts = [str(value) for key in ("arm", "view") if (value := sample.metadata.get(key))]
     yield Text(visible(" · ".join([log, sample.id, *facts, *scores])), "bold")
-    for message in sample.messages:
-        cue = str((message.metadata or {}).get("cue", ""))
-        name, style = _NAMES.get(message.role, (message.role, ""))
-        if text := message.content.removesuffix(cue):
-            yield Text.assemble((f"{name:8}", style), _short(text))
-        if cue:
-            yield Text.assemble((f"{'cue':8}", "magenta"), (_short(cue.lstrip()), "magenta"))
+    if isinstance(tools := sample.metadata.get("tools"), dict):
+        yield Text.assemble((f"{'tools':8}", "dim"), shortened(", ".join(tools)))
+    for name, text in message_lines(sample):
+        yield Text.assemble((f"{name:8}", style := _STYLES.get(name, "")), (text, style if name == "cue" else ""))
     for score in sample.scores.values():
         if score.explanation:
-            yield Text(_short(score.explanation), "dim")
+            yield Text(shortened(score.explanation), "dim")
     yield Text()
-
-
-def _short(text: str) -> str:
-    if len(text) <= _SHOWN_CHARACTERS:
-        return text
-    return f"{text[:_SHOWN_CHARACTERS]} … ({len(text):,} characters)"

@@ -25,9 +25,9 @@ from policies.rollouts import Rollouts
 from policies.solver import Solver
 from seal_ray.evaluation.resumable_log import SETTINGS, ResumableLog
 from seal_ray.evaluation.suites import EvaluationPlan
-from seal_ray.report.dialogues import SUCCESS, dialogue_sample
+from seal_ray.report.dialogues import dialogue_sample
 from seal_ray.report.files import replace_file
-from seal_ray.report.inspect_log import write_log
+from seal_ray.report.inspect_log import SUCCESS, write_log
 from seal_ray.statistics import Interval, wilson
 
 _SUMMARY = "summary.json"
@@ -265,12 +265,12 @@ def write_summary(plan: EvaluationPlan, progress: EvaluationProgress, out: Path)
 
 def write_evaluation_log(plan: EvaluationPlan, records: ResumableLog[Record], out: Path, *, model: str) -> None:
     """Writes the stored dialogues as a log of Inspect's."""
-    truths = {task.id: [list(map(str, turn.ground_truth)) for turn in task.turns] for task in plan.tasks}
+    tasks = {task.id: task for task in plan.tasks}
     path = out / "logs" / "evaluation.eval"
     path.parent.mkdir(exist_ok=True)
     write_log(
         path,
-        ((dialogue_sample(row, truths.get(row["task"], ()), model=model), None) for row in records.rows()),
+        ((dialogue_sample(row, tasks.get(row["task"]), model=model), None) for row in records.rows()),
         task=f"{plan.environment} {plan.split}",
         model=model,
         scorer=SUCCESS,

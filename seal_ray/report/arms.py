@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from pydantic import BaseModel, ConfigDict, Field
 from rich.table import Table
 from rich.text import Text
@@ -16,12 +16,12 @@ from rich.text import Text
 from envs.text import visible
 from seal_ray.config.schema import Share
 from seal_ray.report.files import read_windows
-from seal_ray.report.pictures import BLACK, COLOURS, DPI, GREY, as_label, round_axis, save_picture
+from seal_ray.report.pictures import BLACK, COLOURS, GREY
 
 _INTERVAL = 1.96
 """Standard errors on either side of a gain in an interval of 95 %."""
 _NAMED = 8
-"""Number of arms with their text in the picture."""
+"""Number of arms with their name in the picture."""
 _DRAWN = 200
 """Largest number of arms in the picture, the newest."""
 _MAX_GAIN = 1e6
@@ -104,12 +104,8 @@ class History:
         return tuple(window.round for window in self.windows if window.promoted)
 
 
-def read_history(path: Path) -> list[History]:
-    """The arms of a run, in the order of their first window. Raises `UserError` for a folder without any."""
-    return histories(path)
-
-
 def histories(path: Path) -> list[History]:
+    """The arms of a run, in the order of their first window. Raises `UserError` for a folder without any."""
     windows: dict[str, list[ArmWindow]] = {}
     for window in read_windows(path, "arms.jsonl", _Window, "arms", "curator"):
         for arm in window.arms:
@@ -141,14 +137,11 @@ def incumbent_of(arms: Sequence[History]) -> History | None:
     return next(iter([*promoted, *(arm for arm in ends if arm.last.incumbent)]), None)
 
 
-def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> None:
-    """Draws the gains with their intervals over rounds as a PNG at `path`.
+def draw_gains(axes: Axes, arms: Sequence[History]) -> None:
+    """Draws the gains with their intervals over rounds.
 
     Lines join an arm's windows; a filled mark is a promotion. Promoted arms, and the best others, are named.
     """
-    figure = Figure(figsize=(12.0, 6.0), dpi=DPI, layout="constrained")
-    axes = figure.subplots()
-    axes.set_title(title or "Arms", parse_math=False)
     played = [arm for arm in arms if any(window.gain is not None for window in arm.windows) and arm.id != "plain"]
     played = played[-_DRAWN:]
     named = sorted(played, key=lambda arm: (not arm.promoted_at, -(arm.last.gain or 0.0)))[:_NAMED]
@@ -167,19 +160,14 @@ def draw_history(arms: Sequence[History], path: Path, *, title: str = "") -> Non
             linewidth=1.5 if is_named else 0.8,
             capsize=3,
             alpha=1.0 if is_named else 0.6,
-            label=_name(arm) if is_named else None,
+            label=arm.id if is_named else None,
         )
         promoted = [(window.round + shift, window.gain or 0.0) for window in windows if window.promoted]
         if promoted:
             axes.plot(*zip(*promoted, strict=True), "o", color=colour, markersize=9)
     axes.axhline(0.0, color=BLACK, linewidth=1.0)
-    round_axis(axes, "round (a filled mark: promoted after it)")
-    axes.set_ylabel("gain over the plain interface, 95 % interval")
-    if played:
-        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    else:
-        axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color="#666666")
-    save_picture(figure, path)
+    axes.set_xlabel("round (a filled mark: promoted after it)")
+    axes.set_ylabel("gain, 95 % interval")
 
 
 def history_as_rows(arms: Sequence[History]) -> list[dict[str, Any]]:
@@ -217,7 +205,3 @@ def _gain(window: ArmWindow) -> str:
         return "–"
     low, high = window.interval
     return f"{window.gain:+.3f} [{low:+.3f}, {high:+.3f}]" if window.error else f"{window.gain:+.3f}"
-
-
-def _name(arm: History) -> str:
-    return as_label(arm.shows if len(arm.shows) <= 60 else f"{arm.shows[:59]}…")

@@ -6,33 +6,31 @@ from typing import Any
 
 from envs.diagnosis import Label
 from envs.errors import EnvironmentFault, UserError
+from envs.interface import Interface
+from envs.interface.show import show_tools
 from envs.sources import find_task
-from envs.task import JSON
+from envs.task import JSON, Task
 from envs.text import visible
-from seal_ray.report.inspect_log import model_usage
+from seal_ray.report.inspect_log import SUCCESS, model_usage
 
-SUCCESS = "success"
-"""The score whose mean is the accuracy of a log of dialogues."""
 TOKENS = ("token_ids", "mask", "logprobs", "versions", "sampled")
 """Keys of a trajectory's JSON form that its sample lacks."""
 _PLAIN_FIELDS = ("category", "protocol", "policy", "end")
 
-GroundTruth = Sequence[Sequence[str]]
-"""The calls of each turn, as text."""
 
-
-def ground_truth(task: str, sources: Sequence[str]) -> GroundTruth:
-    """The ground truth of the task of that id; empty if no source has it or it is broken."""
+def known_task(task: str, sources: Sequence[str]) -> Task | None:
+    """The task of that id; None if no source has it or it is broken."""
     with suppress(EnvironmentFault, UserError):
-        return [list(map(str, turn.ground_truth)) for turn in find_task(task, sources).turns]
-    return []
+        return find_task(task, sources)
+    return None
 
 
 def dialogue_sample(
     row: Mapping[str, Any],
-    truth: GroundTruth = (),
+    task: Task | None = None,
     *,
     model: str,
+    interface: Interface | None = None,
     scores: Mapping[str, float] | None = None,
     metadata: Mapping[str, JSON] | None = None,
 ) -> dict[str, JSON]:
@@ -40,9 +38,13 @@ def dialogue_sample(
 
     Args:
         row: The JSON form of a trajectory.
+        task: Its task, for the ground truth of each turn and the tools at the start.
+        interface: The interface that the tools were shown with; by default the plain one.
         scores: Scores next to `success` and `reward`, which is the verifier's unless it is among them.
-        metadata: Metadata next to the category, protocol, policy and end.
+        metadata: Metadata next to the category, protocol, policy, end and tools.
     """
+    truth = [list(map(str, turn.ground_truth)) for turn in task.turns] if task else []
+    tools = show_tools(interface or Interface.plain(), task.tools) if task else ()
     turns = [
         {key: value for key, value in turn.items() if key not in ("user", "steps") and value}
         | {"turn": number, "ground_truth": list(calls)}
@@ -59,7 +61,12 @@ def dialogue_sample(
         "target": ["; ".join(calls) for calls in truth],
         "messages": list(_messages(row, model)),
         "scores": {SUCCESS: {**verdict, "metadata": {"turns": turns}}, **{k: {"value": v} for k, v in values.items()}},
-        "metadata": {**{name: row[name] for name in _PLAIN_FIELDS}, "seed": str(row["seed"]), **(metadata or {})},
+        "metadata": {
+            **{name: row[name] for name in _PLAIN_FIELDS},
+            "seed": str(row["seed"]),
+            **(metadata or {}),
+            "tools": {tool.name: tool.document.get("description", "") for tool in tools},
+        },
         "model_usage": model_usage(model, read=len(row["mask"]) - sampled, sampled=sampled),
     }
 

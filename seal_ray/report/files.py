@@ -115,6 +115,7 @@ _UNCHANGED = frozenset((bool, int, str, type(None)))
 """Types of values that are JSON already. A dialogue's record has thousands of them, in lists."""
 _MAX_ROWS_BYTES = 64 * MIB
 """Largest file that `JsonLines` reads."""
+_LOGS = "logs"
 _ROUND_LOG = re.compile(r"(?:round|evaluation)_(\d{6,})\.eval")
 
 
@@ -269,7 +270,7 @@ class RunFolder:
         """One row a round with a task writer: `round` and the `drafts` of its window, with reward or rejection."""
         self.pool = JsonLines(path / "pool.jsonl", check=check_round)
         """One row a window of the task writer: its last `round` and `tasks`, the pool with statistics."""
-        self.logs = path / "logs"
+        self.logs = path / _LOGS
         """The folder of the dialogues in Inspect's format, one log a round and one an evaluation."""
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tensorboard"
@@ -286,7 +287,7 @@ class RunFolder:
 
     def log_of(self, kind: str, round_number: int) -> Path:
         """The log of a "round", or of the "evaluation" after it."""
-        return self.logs / f"{kind}_{round_number:06d}.eval"
+        return log_path(self.path, kind, round_number)
 
     def write_config(self, config: Mapping[str, object]) -> None:
         """Writes the resolved configuration. Raises `TypeError` for values without a JSON form."""
@@ -319,6 +320,11 @@ class RunFolder:
             match = _ROUND_LOG.fullmatch(path.name)
             if match and int(match[1]) > round_number:
                 path.unlink()
+
+
+def log_path(run: Path, kind: str, round_number: int) -> Path:
+    """The path of a log in a run folder, which may not be there."""
+    return run / _LOGS / f"{kind}_{round_number:06d}.eval"
 
 
 def read_windows(run: Path, file: str, model: type[M], noun: str, proposer: str) -> list[M]:

@@ -6,23 +6,29 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from envs.errors import UserError
-from envs.received import MAX_BYTES, opened, parse_json, validated
+from envs.received import MAX_BYTES, MIB, opened, parse_json, validated
 from envs.task import JSON
 from envs.text import map_texts, valid_text
 from seal_ray.report.files import as_json
 
 SUFFIX = ".eval"
+SUCCESS = "success"
+"""The score of a dialogue's verdict, whose mean is the accuracy of a log of dialogues."""
+PLAIN = "plain"
+"""The arm of dialogues without hints."""
 _INPUT = 1000
 """Characters of a sample's input in the list of samples."""
-_SAMPLES, _TOKENS = "samples", "tokens"
+_SAMPLES, _TOKENS, _SUMMARIES = "samples", "tokens", "summaries.json"
+_MAX_SUMMARIES_BYTES = 128 * MIB
+_BROKEN = (OSError, ValueError, EOFError, LookupError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Sample = Mapping[str, JSON]
 Logged = tuple[Sample, JSON]
 """A sample, and values that Inspect does not read, or None."""
@@ -53,14 +59,14 @@ def write_log(
         for sample, tokens in samples:
             epochs[sample["id"]] += 1
             whole = map_texts({**sample, "epoch": epochs[sample["id"]]}, valid_text)
-            member = f"{whole['id']}_epoch_{whole['epoch']}.json"
+            member = _member(whole["id"], whole["epoch"])
             _write(archive, f"{_SAMPLES}/{member}", _dumped(whole))
             if tokens is not None:
                 _write(archive, f"{_TOKENS}/{member}", _dumped(tokens))
             summaries.append(_dumped(_summary(whole)))
             values[whole["scores"][scorer]["value"]] += 1
             usage.update(whole["model_usage"][model])
-        _write(archive, "summaries.json", f"[{','.join(summaries)}]")
+        _write(archive, _SUMMARIES, f"[{','.join(summaries)}]")
         right, counted = values["C"], values["C"] + values["I"]
         score = {
             "name": scorer,
@@ -97,6 +103,10 @@ def _header(name: str, task: str, model: str, created: datetime, ids: list[str],
     }
 
 
+def _member(sample_id: str, epoch: int) -> str:
+    return f"{sample_id}_epoch_{epoch}.json"
+
+
 def model_usage(model: str, *, read: int, sampled: int) -> dict[str, dict[str, int]]:
     """The tokens of a sample, as Inspect counts them."""
     return {model: {"input_tokens": read, "output_tokens": sampled, "total_tokens": read + sampled}}
@@ -106,7 +116,8 @@ def _summary(sample: Sample) -> Sample:
     asked = sample["input"]
     text = asked if isinstance(asked, str) else "\n".join(message["content"] for message in asked)
     return {
-        **{name: sample[name] for name in ("id", "epoch", "target", "metadata", "model_usage")},
+        **{name: sample[name] for name in ("id", "epoch", "target", "model_usage")},
+        "metadata": {name: value for name, value in sample["metadata"].items() if not isinstance(value, dict)},
         "input": text[:_INPUT],
         "scores": {name: {"value": score["value"]} for name, score in sample["scores"].items()},
         "completed": True,
@@ -129,6 +140,7 @@ class LoggedSample(BaseModel):
     class Message(BaseModel):
         role: str
         content: str
+        error: JSON = None
         metadata: dict[str, JSON] | None = None
 
     class Score(BaseModel):
@@ -137,15 +149,33 @@ class LoggedSample(BaseModel):
         metadata: dict[str, JSON] | None = None
 
     id: str
-    messages: list[Message]
+    epoch: int = 1
+    messages: list[Message] = []
     scores: dict[str, Score]
     metadata: dict[str, JSON] = {}
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether the verifier passed the dialogue; None without its score."""
+        return self.scores[SUCCESS].value == "C" if SUCCESS in self.scores else None
+
+    @property
+    def arm(self) -> str:
+        """The id of the arm that was played."""
+        return str(self.metadata.get("arm", PLAIN))
 
     @property
     def labels(self) -> set[str]:
         """The labels of the turns of a dialogue."""
         turns = [turn for score in self.scores.values() for turn in (score.metadata or {}).get("turns", ())]
         return {turn["label"] for turn in turns}
+
+
+class _Summaries(RootModel[list[LoggedSample]]):
+    """The samples of a log, without messages."""
+
+
+Choose = Callable[[Sequence[LoggedSample]], Iterable[LoggedSample]]
 
 
 def log_files(folder: Path) -> list[Path]:
@@ -156,20 +186,32 @@ def log_files(folder: Path) -> list[Path]:
     return paths
 
 
-def read_samples(path: Path) -> Iterator[LoggedSample]:
-    """The samples of a log, one at a time. Raises `UserError` for a file that is no log."""
+def read_samples(path: Path, choose: Choose | None = None) -> Iterator[LoggedSample]:
+    """The samples of a log, one at a time. Raises `UserError` for a file that is no log.
+
+    Args:
+        choose: Chooses from the samples without messages those that are read, in their order.
+    """
+    wrong = f"{path}: it is no log of dialogues"
     try:
         with opened(path) as file, zipfile.ZipFile(file) as archive:
-            for member in archive.infolist():
-                if member.filename.startswith(f"{_SAMPLES}/"):
-                    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                        raise ValueError("it is compressed in another way")
-                    with archive.open(member) as packed:
-                        content = packed.read(MAX_BYTES + 1)
-                    if len(content) > MAX_BYTES:
-                        raise UserError(f"{path}: a dialogue is larger than {MAX_BYTES:,} bytes.")
-                    yield validated(LoggedSample, parse_json(content), f"{path}: it is no log of dialogues")
-    except (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            names = [each.filename for each in archive.infolist() if each.filename.startswith(f"{_SAMPLES}/")]
+            if choose is not None:
+                summaries = validated(_Summaries, _read(archive, _SUMMARIES, _MAX_SUMMARIES_BYTES), wrong).root
+                names = [f"{_SAMPLES}/{_member(each.id, each.epoch)}" for each in choose(summaries)]
+            for name in names:
+                yield validated(LoggedSample, _read(archive, name, MAX_BYTES), wrong)
+    except _BROKEN as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{path} is no log of dialogues ({error}).") from None
+        raise UserError(f"{wrong} ({error}).") from None
+
+
+def _read(archive: zipfile.ZipFile, name: str, limit: int) -> JSON:
+    if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("it is compressed in another way")
+    with archive.open(name) as packed:
+        content = packed.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{name} is larger than {limit:,} bytes")
+    return parse_json(content)

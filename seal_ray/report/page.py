@@ -4,7 +4,7 @@ Models have written texts on it: the template escapes every value, and `visible`
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,11 @@ from matplotlib.figure import Figure
 
 from envs.diagnosis import Label
 from envs.text import visible
-from seal_ray.report.arms import ArmWindow, History, histories
+from seal_ray.report.arms import ArmWindow, History, draw_gains, histories
+from seal_ray.report.chats import ChatPair, GuidedGroups, chats_with_outcomes, guided_groups, pairs_of
 from seal_ray.report.files import Row, RunFolder, replace_file
-from seal_ray.report.pictures import PANELS, finish, latest_rows
+from seal_ray.report.pictures import MORE_PANELS, PANELS, finish, latest_rows
+from seal_ray.report.pool import POOL_PANELS, PoolWindow, draw_spread, read_pool
 
 _INK = "#010203"
 """The colour of texts and axes in pictures, which the page replaces by its own."""
@@ -33,6 +35,8 @@ _STYLE: Any = {
 _INCHES, _LEGEND_LINE = (4.6, 2.7), 0.17
 _SHOWN_TASKS = 50
 """Largest number of tasks in a list."""
+_SHOWN_CHATS, _SEARCHED_ROUNDS = 8, 5
+"""Tasks of each kind of which a page has dialogues, and rounds in which it looks for groups with and without hints."""
 _CHANGED = 3
 """Labels and categories in the summary of a window."""
 
@@ -83,17 +87,23 @@ def write_page(folder: RunFolder) -> None:
     config = folder.read_config()
     has_curator = folder.arms.path.exists() and config["curator"]["kind"] != "none"
     arms = histories(folder.path) if has_curator else []
+    evaluations = folder.evaluations.rows()
+    flips = flipped_tasks(evaluations)
     write_html(
         folder.page,
         __package__,
         name=folder.path.resolve().name,
         config=config,
         rows=rows,
-        pictures=[drawn_picture(title, draw, rows) for title, draw in PANELS.items()],
+        pictures=[drawn_picture(title, draw, rows) for title, draw in {**PANELS, **MORE_PANELS}.items()],
         success=[row for row in rows if "evaluation/success" in row],
+        gains=[drawn_picture("Gain over the plain interface", draw_gains, arms, rows=rows)] if arms else [],
+        pool=list(_pool_pictures(read_pool(folder.path), rows)) if folder.pool.path.exists() else [],
         windows=list(window_summaries(arms, folder.proposals.rows(), rows)),
         events=list(events(rows, arms)),
-        flips=flipped_tasks(folder.evaluations.rows()),
+        flips=flips,
+        changed=changed_dialogues(folder, evaluations, flips),
+        guided=last_guided_groups(folder, rows),
         most=_SHOWN_TASKS,
     )
 
@@ -112,6 +122,7 @@ def _template(package: str) -> Template:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"percent": lambda share: f"{100 * share:.1f} %", "visible": visible}
+    environment.filters["lines"] = lambda text: "\n".join(map(visible, text.split("\n")))
     return environment.get_template("page.html.jinja")
 
 
@@ -140,6 +151,12 @@ def drawn_picture(title: str, draw: Callable[..., None], *given: Any, rows: Sequ
     for colour in ("#000000", "#666666", _INK):
         svg = svg.replace(colour, "currentColor")
     return Picture(title, svg.replace("<svg ", '<svg role="img" ', 1))
+
+
+def _pool_pictures(windows: Sequence[PoolWindow], rows: Sequence[Row]) -> Iterator[Picture]:
+    for title, draw in POOL_PANELS.items():
+        yield drawn_picture(title, draw, windows, rows=rows)
+    yield drawn_picture("Success of a task, at first and at the end", draw_spread, windows, rows=())
 
 
 def window_summaries(arms: Sequence[History], proposals: Sequence[Row], rows: Sequence[Row]) -> Iterator[WindowSummary]:
@@ -197,5 +214,28 @@ def flipped_tasks(evaluations: Sequence[Row]) -> dict[str, list[tuple[str, str]]
                 for task, outcome in tasks.items():
                     was = first.get(suite, {}).get(category, {}).get(task)
                     if outcome is not None and was is not None and outcome != was:
-                        flips["solved" if outcome > was else "lost"].append((visible(category), visible(task)))
+                        flips["solved" if outcome > was else "lost"].append((category, task))
     return flips
+
+
+def changed_dialogues(
+    folder: RunFolder, evaluations: Sequence[Row], flips: Mapping[str, Sequence[tuple[str, str]]]
+) -> list[ChatPair]:
+    """Dialogues before and after training of the first flipped tasks of both kinds."""
+    better = {task: kind == "solved" for kind, tasks in flips.items() for _, task in tasks[:_SHOWN_CHATS]}
+    if not better:
+        return []
+    before, after = (evaluations[place]["round"] for place in (0, -1))
+    first, last = (
+        chats_with_outcomes(folder.log_of("evaluation", number), outcomes, f"round {number}", ".", number)
+        for number, outcomes in ((before, {task: not kind for task, kind in better.items()}), (after, better))
+    )
+    return pairs_of(first, last, better)
+
+
+def last_guided_groups(folder: RunFolder, rows: Sequence[Row]) -> GuidedGroups | None:
+    """The last round in which the same task was played with and without hints; None without such a round."""
+    shown = [row["round"] for row in rows if row.get("solver/success_shown") is not None]
+    logs = {number: folder.log_of("round", number) for number in reversed(shown[-_SEARCHED_ROUNDS:])}
+    found = (guided_groups(log, number) for number, log in logs.items() if log.is_file())
+    return next(filter(None, found), None)

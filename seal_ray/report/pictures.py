@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from envs.diagnosis import Label
@@ -88,8 +88,9 @@ def _edges(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def as_share(axes: Axes, label: str) -> None:
-    """An axis from 0 to 100 %, with its label."""
-    axes.set_ylim(0, 1)
+    """An axis of shares in percent, cut to the drawn values, with its label."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(0.0, low), min(1.0, high))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
     axes.set_ylabel(label)
 
@@ -166,6 +167,7 @@ def _draw_training(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
     stack(axes, rows, {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()})
+    axes.set_ylim(0, 1)
     as_share(axes, "share of turns (%)")
 
 
@@ -175,6 +177,14 @@ def _draw_time(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_ylabel("time (s)")
 
 
+def _draw_tokens(axes: Axes, rows: Sequence[Row]) -> None:
+    for name, legend, colour in (("solver/tokens_sampled", "sampled", BLUE), ("solver/tokens", "learnt from", RED)):
+        _line(axes, rows, name, legend, color=colour, width=2.0)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(EngFormatter())
+    axes.set_ylabel("tokens of a round")
+
+
 PANELS = {
     "Evaluation without hints": _draw_evaluation,
     "Training success with and without hints": _draw_training,
@@ -182,6 +192,8 @@ PANELS = {
     "Time by phase": _draw_time,
 }
 """Title of a picture → the function that draws it from rows of metrics."""
+MORE_PANELS = {"Tokens": _draw_tokens}
+"""Pictures of the page alone."""
 
 
 def as_label(text: str) -> str:

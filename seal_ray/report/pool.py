@@ -1,4 +1,4 @@
-"""The pool of a run's written tasks as table and picture: difficulty, categories and depth over rounds.
+"""The pool of a run's written tasks as table and pictures: difficulty, categories and depth over rounds.
 
 A model has written the specifications: control characters in them must not reach a terminal.
 """
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, Field
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +22,7 @@ from envs.text import visible
 from policies.task_writer.llm import SOUGHT
 from seal_ray.config.schema import Share
 from seal_ray.report.files import read_windows
-from seal_ray.report.pictures import BLACK, BLUE, COLOURS, DPI, GREY, RED, as_label, round_axis, save_picture
+from seal_ray.report.pictures import BLACK, BLUE, COLOURS, GREY, RED, as_label
 from seal_ray.statistics import Estimate, mean_estimate
 
 
@@ -80,30 +79,7 @@ def pool_table(tasks: Sequence[PoolTask]) -> Table:
     return table
 
 
-def draw_pool(windows: Sequence[PoolWindow], path: Path, *, title: str = "") -> None:
-    """Draws four panels as a PNG at `path`.
-
-    Difficulty of all played tasks and of new ones over rounds; its distribution; categories and depth over rounds.
-    """
-    figure = Figure(figsize=(12.0, 8.0), dpi=DPI, layout="constrained")
-    (difficulty, spread), (category, depth) = figure.subplots(2, 2)
-    figure.suptitle(title or "Pool", parse_math=False)
-    _difficulty(difficulty, windows)
-    _spread(spread, windows)
-    names = sorted_categories(task.category for window in windows for task in window.tasks)
-    _shares(category, windows, names, lambda task: task.category)
-    category.set_ylabel("share of the pool by category")
-    depths = sorted({task.depth for window in windows for task in window.tasks})
-    _shares(depth, windows, list(map(str, depths)), lambda task: str(task.depth))
-    depth.set_ylabel("share of the pool by the user's requests")
-    for axes in (difficulty, category, depth):
-        round_axis(axes)
-        if len(windows) > 1:
-            axes.set_xlim(windows[0].round, windows[-1].round)
-    save_picture(figure, path)
-
-
-def _difficulty(axes: Axes, windows: Sequence[PoolWindow]) -> None:
+def _draw_difficulty(axes: Axes, windows: Sequence[PoolWindow]) -> None:
     """Mean success with the interval of the mean (two standard errors) over tasks."""
     for label, colour, new in (("all played tasks", BLUE, False), ("written in the window", RED, True)):
         points = []
@@ -118,13 +94,10 @@ def _difficulty(axes: Axes, windows: Sequence[PoolWindow]) -> None:
             rounds, means, errors = zip(*points, strict=True)
             axes.errorbar(rounds, means, yerr=errors, color=colour, marker="o", markersize=4, capsize=3, label=label)
     axes.axhline(0.5, color=BLACK, linewidth=1.0)
-    axes.set_ylim(0.0, 1.0)
     axes.set_ylabel("mean success of tasks")
-    if axes.containers:
-        axes.legend(fontsize=8)
 
 
-def _spread(axes: Axes, windows: Sequence[PoolWindow]) -> None:
+def draw_spread(axes: Axes, windows: Sequence[PoolWindow]) -> None:
     """The distribution of success after the first window and after the last."""
     edges: Any = np.linspace(0.0, 1.0, 11)
     chosen = {windows[0].round: (windows[0], GREY), windows[-1].round: (windows[-1], BLUE)}
@@ -136,10 +109,22 @@ def _spread(axes: Axes, windows: Sequence[PoolWindow]) -> None:
     axes.set_xlabel("success of a task")
     axes.set_ylabel("share of the played tasks")
     if axes.patches:
-        axes.legend(fontsize=8)
+        axes.legend()
 
 
-def _shares(axes: Axes, windows: Sequence[PoolWindow], names: Sequence[str], key: Callable[[PoolTask], str]) -> None:
+def _draw_categories(axes: Axes, windows: Sequence[PoolWindow]) -> None:
+    names = sorted_categories(task.category for window in windows for task in window.tasks)
+    _draw_shares(axes, windows, names, lambda task: task.category)
+
+
+def _draw_depth(axes: Axes, windows: Sequence[PoolWindow]) -> None:
+    depths = sorted({task.depth for window in windows for task in window.tasks})
+    _draw_shares(axes, windows, list(map(str, depths)), lambda task: str(task.depth))
+
+
+def _draw_shares(
+    axes: Axes, windows: Sequence[PoolWindow], names: Sequence[str], key: Callable[[PoolTask], str]
+) -> None:
     counts = [Counter(map(key, window.tasks)) for window in windows]
     total = sum(counts, Counter[str]())
     commonest = [name for name, _ in total.most_common(len(COLOURS))]
@@ -147,9 +132,15 @@ def _shares(axes: Axes, windows: Sequence[PoolWindow], names: Sequence[str], key
     for colour, name in zip(COLOURS, (name for name in names if name in commonest), strict=False):
         shares = [count[name] / max(1, count.total()) for count in counts]
         axes.plot(rounds, shares, marker="o", markersize=4, color=colour, label=as_label(name))
-    axes.set_ylim(0.0, 1.0)
-    if names:
-        axes.legend(fontsize=8)
+    axes.set_ylabel("share of the pool")
+
+
+POOL_PANELS = {
+    "Success of written tasks": _draw_difficulty,
+    "Pool by category": _draw_categories,
+    "Pool by number of requests": _draw_depth,
+}
+"""Title of a picture over rounds → the function that draws it from the windows of a pool."""
 
 
 KINDS = ("all played tasks", "written in the window")
@@ -215,23 +206,3 @@ def movement_table(result: Movement) -> Table:
         table.add_row(str(number), *(_cell(mean) for mean in cells))
     table.add_row("nearer to 0.5", *(_cell(mean) for mean in result.nearer.values()))
     return table
-
-
-def draw_movement(result: Movement, path: Path, *, title: str = "") -> None:
-    """Draws both means over rounds with their intervals over runs, as a PNG at `path`."""
-    figure = Figure(figsize=(8.0, 4.5), dpi=DPI, layout="constrained")
-    axes: Axes = figure.subplots()
-    for kind, colour in zip(KINDS, (BLUE, RED), strict=True):
-        points = [(n, mean) for n, mean in zip(result.rounds, result.means[kind], strict=True) if mean is not None]
-        if not points:
-            continue
-        rounds, means = zip(*points, strict=True)
-        axes.plot(rounds, [mean.mean for mean in means], color=colour, marker="o", markersize=4, label=kind)
-        if all(mean.low is not None for mean in means):
-            low, high = [mean.low for mean in means], [mean.high for mean in means]
-            axes.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.axhline(SOUGHT, color=BLACK, linewidth=1.0)
-    axes.set(title=title.replace("$", r"\$"), ylabel="mean success of written tasks", ylim=(0.0, 1.0))
-    round_axis(axes)
-    axes.legend(fontsize=8)
-    save_picture(figure, path)

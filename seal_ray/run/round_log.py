@@ -9,8 +9,8 @@ from pathlib import Path
 from envs.interface import Interface, interface_diff
 from envs.sources import interleaved
 from policies.plain_view import PlainView
-from seal_ray.report.dialogues import SUCCESS, TOKENS, dialogue_sample, ground_truth
-from seal_ray.report.inspect_log import Logged, write_log
+from seal_ray.report.dialogues import TOKENS, dialogue_sample, known_task
+from seal_ray.report.inspect_log import SUCCESS, Logged, write_log
 from seal_ray.rollout.types import Group, Member
 from seal_ray.training.rows import RowWeight
 
@@ -28,10 +28,10 @@ def write_round_log(
     """Writes the dialogues of these groups, or `most` of them, as a log named `task`.
 
     Args:
-        sources: The task sources of the ground truths.
+        sources: The task sources of the ground truths and tools.
         weighted: Seed of a rollout → its advantage and weight.
     """
-    truth_of = cache(lambda task_id: ground_truth(task_id, sources))
+    task_of = cache(lambda task_id: known_task(task_id, sources))
 
     def logged(group: Group, member: Member) -> Logged:
         row = member.trajectory.to_dict()
@@ -42,8 +42,9 @@ def write_round_log(
         view = "plain view" if isinstance(member.view, PlainView) else member.view and f"no plain view: {member.view}"
         sample = dialogue_sample(
             row,
-            truth_of(member.trajectory.task),
+            task_of(member.trajectory.task),
             model=model,
+            interface=member.arm.interface,
             scores=scores,
             metadata={"group": group.plan.number, "arm": member.arm.id, "view": view},
         )

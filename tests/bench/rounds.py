@@ -4,17 +4,20 @@ Some rounds of the tiny preset, as `seal-ray train` runs them, in stretches of s
 delivered after a stretch is waited for. After a stretch the requests of its rounds are sent to an engine of the same
 kind alone, with the same weights, no environment, no Ray and no order among them but a dialogue's own: what that takes
 is the engine's own time. Overhead is the share of the rounds that is neither this nor the learner's update, without the
-first stretch.
+first stretch. The log of all dialogues is written as in a run; its share is of the CPU seconds of all processes.
 """
 
 import argparse
 import asyncio
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import torch
 
 from policies.engine import Engine, GenRequest
@@ -25,12 +28,13 @@ from policies.trajectory import Trajectory, derive_seed
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.run.cluster import connected
+from seal_ray.run.round_log import write_round_log
 from seal_ray.training.weights import full_weights
 from tests.bench.memory import Memory
 
 ROUNDS = 9
 STRETCH = 3
-GOAL_OVERHEAD, GOAL_GIB = 0.05, 6.0
+GOAL_OVERHEAD, GOAL_LOGS, GOAL_GIB = 0.05, 0.02, 6.0
 
 
 def _requests(trajectory: Trajectory, form: ChatFormat, most: int) -> list[GenRequest]:
@@ -104,6 +108,25 @@ class _Round:
     phases: Mapping[str, float]
     trajectories: Sequence[Trajectory]
     weights: Mapping[str, torch.Tensor]
+    cpu: float
+    log_cpu: float
+
+
+def _cpu_seconds() -> float:
+    """The CPU seconds so far of this process and all below it."""
+    own = psutil.Process()
+    return sum(sum(each.cpu_times()[:2]) for each in (own, *own.children(recursive=True)))
+
+
+def _log_seconds(algorithm: Seal) -> float:
+    """The CPU seconds of the log of a round."""
+    assert algorithm.report is not None
+    groups, weighted, model = algorithm.report.groups, algorithm.report.weighted, algorithm.spec.solver.model
+    sources = [algorithm.spec.environment.source]
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.process_time()
+        write_round_log(Path(folder, "x"), groups, task="x", model=model, sources=sources, weighted=weighted)
+        return time.process_time() - started
 
 
 def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
@@ -112,14 +135,14 @@ def _stretch(algorithm: Seal, rounds: int) -> list[_Round]:
 
     for number in range(rounds):
         weights = algorithm.solver.weights()
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), _cpu_seconds()
         result = algorithm.train()
         if number + 1 == rounds:
             algorithm.solver.settle()
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
         assert algorithm.report is not None
         trajectories = [each for group in algorithm.report.groups for each in group.trajectories]
-        found.append(_Round(seconds, phases_of(result), trajectories, weights))
+        found.append(_Round(seconds, phases_of(result), trajectories, weights, cpu, _log_seconds(algorithm)))
     return found
 
 
@@ -130,7 +153,7 @@ def main() -> None:
     if given.rounds <= STRETCH:
         parser.error(f"--rounds: {given.rounds} is too few; the first {STRETCH} do not count.")
     config = make_config(["tiny"], overrides=["evaluation.interval=0"])
-    took, outside = [], []
+    took, outside, cpu, logs = [], [], [], []
     with ExitStack() as stack:
         memory = stack.enter_context(Memory())
         stack.enter_context(connected())
@@ -145,6 +168,8 @@ def main() -> None:
                 engine = alone.seconds(played.trajectories, played.weights)
                 took.append(played.seconds)
                 outside.append(played.seconds - engine - played.phases["learn"])
+                cpu.append(played.cpu)
+                logs.append(played.log_cpu)
                 print(
                     f"round {len(took)}: {played.seconds:.1f} s: {_said(played.phases)}; engine alone {engine:.2f}",
                     flush=True,
@@ -152,6 +177,7 @@ def main() -> None:
     overhead = sum(outside[STRETCH:]) / sum(took[STRETCH:])
     print(
         f"overhead outside engine and learner, without the first stretch: {overhead:.1%} (goal {GOAL_OVERHEAD:.0%}); "
+        f"logs {sum(logs[STRETCH:]) / sum(cpu[STRETCH:]):.2%} of its CPU seconds (goal {GOAL_LOGS:.0%}); "
         f"memory of all processes at most {memory.peak / 2**30:.2f} GiB (goal {GOAL_GIB:g}, without the second engine)"
     )
 

@@ -33,7 +33,7 @@ from policies.engine.adapters import read_adapter
 from policies.models.folder import check_folder
 from seal_ray.cli.console import harmless
 from seal_ray.config.presets import read_sections, read_settings
-from seal_ray.report.arms import history_as_rows, read_history
+from seal_ray.report.arms import histories, history_as_rows
 from seal_ray.report.files import RunFolder
 from seal_ray.report.pool import pool_table, read_pool
 from seal_ray.run.export import model_card
@@ -161,7 +161,7 @@ def readers(root: Path) -> dict[str, Callable[[], object]]:
         "sweep": lambda: _sweep(root),
         "run/config": lambda: _card(root),
         "run/metrics": lambda: _card(root),
-        "run/arms": lambda: history_as_rows(read_history(root / "run")),
+        "run/arms": lambda: history_as_rows(histories(root / "run")),
         "run/pool": lambda: pool_table(read_pool(root / "run")[-1].tasks),
         "run/signature": lambda: Signature(root / "run").holds_import(_NAME),
         "preset": lambda: read_sections([str(root / "preset.yaml")]),

@@ -2,13 +2,18 @@
 
 import json
 import math
+import multiprocessing
 import re
 import socket
 import subprocess
-import tracemalloc
+import time
 import urllib.request
 import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import pytest
@@ -20,8 +25,10 @@ from envs.interface.value import RecoveryLevel
 from envs.task import ToolCall
 from policies.plain_view import NoView, plain_view
 from policies.trajectory import Trajectory
-from seal_ray.report.dialogues import SUCCESS, TOKENS, dialogue_sample
-from seal_ray.report.inspect_log import LoggedSample, read_samples, write_log
+from seal_ray.cli.dialogues import show
+from seal_ray.report.dialogues import TOKENS, dialogue_sample
+from seal_ray.report.inspect_log import SUCCESS, Logged, LoggedSample, read_samples, write_log
+from seal_ray.report.page import write_page
 from seal_ray.rollout.types import Arm, Group, GroupPlan, Member
 from seal_ray.run.round_log import write_round_log
 from seal_ray.training.rows import RowWeight
@@ -30,6 +37,7 @@ from tests.policies.plain_views import WIDE, forms, play, random_case
 from tests.policies.test_plain_view import FORM, TASK, TASKS, solution
 from tests.processes import PROGRAM, read_until
 from tests.seal_ray.inspect_reader import read_by_inspect
+from tests.seal_ray.report.run_folders import make_run
 
 ADVICE = "Finish all parts of a request."
 ARM = Arm(Interface(recovery=RecoveryLevel.CLASS, guidelines=(ADVICE,)))
@@ -75,6 +83,7 @@ def test_a_log_has_what_was_shown_said_and_judged(run: Path) -> None:
     said = [(each.role, each.content) for each in plain.messages]
     assert [text for role, text in said if role == "user"] == [turn.user for turn in TASK.turns]
     assert [text for role, text in said if role == "assistant"] == [*solution(TASK)]
+    assert plain.metadata["tools"] == {tool.name: tool.document["description"] for tool in TASK.tools}
     assert {name: score.value for name, score in plain.scores.items()} == {
         "success": "C",
         "label": "pass",
@@ -99,9 +108,18 @@ def test_a_log_has_what_was_shown_said_and_judged(run: Path) -> None:
         assert line.endswith("; ".join(map(str, turn.ground_truth)) or "no call")
 
 
-def test_inspect_reads_a_run_an_unfinished_one_and_an_evaluation(run: Path, run_main: RunMain) -> None:
-    (run / "logs" / "round_000005.eval.new").write_bytes((run / "logs" / "round_000004.eval").read_bytes()[:300])
-    (log,) = read_by_inspect(run).values()
+def test_inspect_reads_a_run_that_is_being_written_and_an_evaluation(run: Path, run_main: RunMain) -> None:
+    read: list[dict[str, Any]] = []
+    played = play(TASK, FORM, solution(TASK), interface=Interface.plain())
+
+    def logged() -> Iterator[Logged]:
+        yield from [(dialogue_sample(played.to_dict(), model="tiny"), None)] * 20
+        assert (run / "logs" / "round_000005.eval.new").stat().st_size
+        read.extend(read_by_inspect(run).values())
+        assert run_main("show", str(run), "--json").count("\n") == 3
+
+    write_log(run / "logs" / "round_000005.eval", logged(), task="round 5", model="tiny", scorer=SUCCESS)
+    (log,) = read
     assert (log["samples"], log["status"], log["accuracy"]) == (3, "success", 2 / 3)
     assert f"+ guideline: {ADVICE}" in log["metadata"]["arms"][ARM.id]
     (calls,) = [each["calls"] for each in log["dialogues"] if each["metadata"]["seed"] == "2"]
@@ -115,23 +133,43 @@ def test_inspect_reads_a_run_an_unfinished_one_and_an_evaluation(run: Path, run_
     assert {role for each in log["dialogues"] for role, _ in each["messages"]} >= {"user", "assistant"}
 
 
-def test_logs_are_small_and_written_without_holding_them_in_memory(tmp_path: Path) -> None:
+def memory_growth(work: Callable[[], object]) -> float:
+    """The largest growth of resident memory in MiB while a forked process does this."""
+
+    def measured() -> None:
+        before = getrusage(RUSAGE_SELF).ru_maxrss
+        work()
+        sender.send((getrusage(RUSAGE_SELF).ru_maxrss - before) / 2**10)
+
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=measured)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    return float(receiver.recv())
+
+
+def test_a_log_of_10000_dialogues_is_small_and_never_held_in_memory(tmp_path: Path, run_main: RunMain) -> None:
     rows = [play(each, forms()["tiny"], solution(each), interface=Interface.plain()).to_dict() for each in TASKS]
-    path, size = tmp_path / "x.eval", 600
-    logged = (
-        (dialogue_sample(row, model="tiny"), {key: row[key] for key in TOKENS}) for row in rows * (size // len(rows))
-    )
-    tracemalloc.start()
-    try:
-        write_log(path, logged, task="x", model="tiny", scorer=SUCCESS)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert path.stat().st_size < 3000 * size
-    with zipfile.ZipFile(path) as log:
-        whole = sum(member.file_size for member in log.infolist())
-    assert peak < whole / 2
-    assert len(list(read_samples(path))) == size
+    run = make_run(tmp_path / "run")
+
+    def write(size: int) -> None:
+        played = islice(cycle(zip(rows, TASKS, strict=True)), size)
+        logged = (
+            ({**dialogue_sample(row, task, model="tiny"), "id": f"task {n}"}, {key: row[key] for key in TOKENS})
+            for n, (row, task) in enumerate(played)
+        )
+        write_log(run.log_of("round", 4), logged, task="round 4", model="tiny", scorer=SUCCESS)
+
+    few = memory_growth(partial(write, 1000))
+    assert memory_growth(partial(write, 10_000)) - few < 40
+    assert run.log_of("round", 4).stat().st_size < 3000 * 10_000
+    assert memory_growth(partial(show, run.path, task="task 9999")) < 40
+    assert json.loads(run_main("show", str(run.path), "--task", "task 9999", "--json"))["id"] == "task 9999"
+    started = time.process_time()
+    write_page(run)
+    assert time.process_time() - started < 20
+    assert run.page.stat().st_size < 20_000_000
 
 
 FILTERS: dict[tuple[str, ...], set[str]] = {
@@ -149,7 +187,8 @@ def test_options_choose_dialogues(run: Path, run_main: RunMain, options: tuple[s
     rows = [json.loads(line) for line in run_main("show", str(run), *options, "--json").splitlines()]
     assert {row["metadata"]["seed"] for row in rows} == FILTERS[options]
     assert {row["log"] for row in rows} == {"logs/round_000004"}
-    assert run_main("show", str(run), *options).count("logs/round_000004 · ") == len(rows)
+    said = run_main("show", str(run), *options)
+    assert said.count("logs/round_000004 · ") == said.count(f"tools   {TASK.tools[0].name}, ") == len(rows)
 
 
 def test_hostile_text_is_shown_harmlessly(run: Path, run_main: RunMain, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +217,7 @@ SAMPLE = json.dumps({"id": "a", "messages": [], "scores": {}}).encode()
 BROKEN: dict[str, tuple[Any, str]] = {
     "nothing": (lambda path: None, "holds no log of dialogues"),
     "no archive": (lambda path: path.write_bytes(b"PK"), "is no log of dialogues"),
-    "a bomb": (lambda path: packed(path, b" " * 200_000_000), "a dialogue is larger than"),
+    "a bomb": (lambda path: packed(path, b" " * 200_000_000), "is larger than"),
     "another compression": (lambda path: packed(path, SAMPLE, zipfile.ZIP_BZIP2), "compressed in another way"),
     "no JSON": (lambda path: packed(path, b"{"), "is no log of dialogues"),
     "no sample": (lambda path: packed(path, b'{"id": 1}'), "it is no log of dialogues: id"),

@@ -71,8 +71,10 @@ def own(tmp_path: Path) -> Path:
 def test_it_is_that_of_another_trial(own: Path) -> None:
     found = neighbour_evaluation(own, sections("training.lr=0.5", "curator.kind=fixed"))
     assert found is not None
-    assert found["suites"] == {"plain": SOLVED(0)}
-    assert set(found["metrics"]) == {"evaluation/success", "evaluation/success/base"}
+    evaluation, neighbour = found
+    assert evaluation["suites"] == {"plain": SOLVED(0)}
+    assert neighbour == own.parent / "b-seed0"
+    assert set(evaluation["metrics"]) == {"evaluation/success", "evaluation/success/base"}
 
 
 def test_what_is_no_number_is_left_out(own: Path) -> None:
@@ -80,7 +82,7 @@ def test_what_is_no_number_is_left_out(own: Path) -> None:
     metrics.replace([{**row, "evaluation/mine/rare": None} for row in metrics.rows()])
     found = neighbour_evaluation(own, sections())
     assert found is not None
-    assert set(found["metrics"]) == {"evaluation/success", "evaluation/success/base"}
+    assert set(found[0]["metrics"]) == {"evaluation/success", "evaluation/success/base"}
 
 
 @pytest.mark.parametrize("override", ["solver.response=7", "evaluation.tasks=7", "engine.dtype=bfloat16"])

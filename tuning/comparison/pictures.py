@@ -50,6 +50,7 @@ def draw_arm_labels(axes: Axes, comparison: Comparison, arm: str) -> None:
     """Draws the shares of the labels over rounds, mean over the seeds of an arm."""
     parts = {f"diagnosis/share/{label}": (label, colour) for label, colour in LABEL_COLOURS.items()}
     stack(axes, _mean_rows(comparison.arm_trials(arm), list(parts)), parts)
+    axes.set_ylim(0, 1)
     as_share(axes, "share of turns (%)")
 
 

@@ -5,7 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
@@ -13,9 +15,10 @@ from envs.errors import UserError
 from envs.interface import Interface
 from envs.interface.json_form import interface_to_dict
 from envs.text import visible
-from seal_ray.report.arms import draw_history, history_as_rows, history_table, incumbent_of, read_history
+from seal_ray.report.arms import draw_gains, histories, history_as_rows, history_table, incumbent_of
 from seal_ray.report.files import RunFolder
-from seal_ray.report.pool import KINDS, draw_pool, movement, newest, pool_table, read_pool
+from seal_ray.report.page import drawn_picture
+from seal_ray.report.pool import KINDS, POOL_PANELS, draw_spread, movement, newest, pool_table, read_pool
 from seal_ray.rollout.types import Arm, arms_of
 from tests.command_line import RunMain
 from tests.seal_ray.proposing.test_task_pool import filled, play
@@ -64,13 +67,13 @@ def printed(table: Table) -> str:
 
 
 def test_windows_are_joined_by_arm(run: Path) -> None:
-    plain, good, bad = read_history(run)
+    plain, good, bad = histories(run)
     assert (plain.id, plain.shows) == ("plain", "nothing")
     assert good.promoted_at == (4,)
     assert [window.gain for window in good.windows] == [0.1, 0.15, 0.12]
     assert bad.last.gain is None
     assert incumbent_of([plain, good, bad]) == good
-    text = printed(history_table(read_history(run)))
+    text = printed(history_table(histories(run)))
     assert "+0.120 [+0.061, +0.179]" in text
     assert "4, in force" in text
     assert "1–6" in text
@@ -83,17 +86,18 @@ def test_what_a_model_wrote_does_not_act(run: Path) -> None:
     found = row([GOOD], {}, GOOD, GOOD)
     found["arms"][1] |= {"id": "x\x1b[2J", "guidelines": [HOSTILE, "[bold]not markup[/bold] $x_$"]}
     folder.arms.append({"round": 8, **found})
-    text = printed(history_table(read_history(run))) + "".join(f"{arm.id} {arm.shows}" for arm in read_history(run))
+    text = printed(history_table(histories(run))) + "".join(f"{arm.id} {arm.shows}" for arm in histories(run))
     assert all(each.isprintable() for line in text.splitlines() for each in line)
     assert "not markup[/bold]" in text
-    draw_history(read_history(run), run / "picture.png")
     assert visible(HOSTILE).isprintable()
 
 
-def test_the_picture_is_drawn_with_and_without_arms(run: Path) -> None:
-    for arms in (read_history(run), []):
-        draw_history(arms, run / "arms.png", title="a run")
-        assert (run / "arms.png").read_bytes().startswith(b"\x89PNG")
+def test_gains_are_drawn_with_their_intervals_and_promotions(run: Path) -> None:
+    axes = Figure().subplots()
+    draw_gains(axes, histories(run))
+    drawn = [[float(y) for y in np.asarray(line.get_ydata())] for line in axes.lines]
+    for gains in ([0.1, 0.15, 0.12], [-0.1], [0.15]):
+        assert pytest.approx(gains) in drawn, "the gains of an arm, or the promoted one"
 
 
 @pytest.mark.parametrize("line", ["{", '{"round": 1}', '{"round": 2, "rounds": 1, "arms": [{"id": 3}]}'])
@@ -101,13 +105,12 @@ def test_a_broken_file_is_one_sentence(run: Path, line: str) -> None:
     with (run / "arms.jsonl").open("a") as file:
         file.write(f"{line}\n")
     with pytest.raises(UserError, match="line 4"):
-        read_history(run)
+        histories(run)
 
 
 def test_the_command(run: Path, run_main: RunMain) -> None:
     said = run_main("curator", str(run))
-    assert "3 arms, picture in" in said
-    assert (run / "arms.png").is_file()
+    assert said.endswith("3 arms\n")
     said = run_main("curator", str(run), "--json")
     assert [json.loads(each)["gain"] for each in said.splitlines()] == [0.0, 0.12, None]
 
@@ -137,7 +140,7 @@ def pool_run(tmp_path: Path) -> Path:
     return folder.path
 
 
-def test_the_pool_is_read_back_as_a_table_and_a_picture(pool_run: Path, tmp_path: Path) -> None:
+def test_the_pool_is_read_back_as_a_table_and_pictures(pool_run: Path) -> None:
     first, last = read_pool(pool_run)
     assert (first.round, last.round) == (2, 4)
     assert [task.p for task in first.tasks] == [None] * 6
@@ -146,15 +149,14 @@ def test_the_pool_is_read_back_as_a_table_and_a_picture(pool_run: Path, tmp_path
     assert f"0.50 [{middle.low:.2f}, {middle.high:.2f}]" in text
     assert printed(pool_table(newest(last.tasks, 2))).count("random") == 2
     for windows in ([first], [first, last]):
-        draw_pool(windows, tmp_path / "pool.png", title="run $x")
-        assert (tmp_path / "pool.png").read_bytes().startswith(b"\x89PNG")
+        for title, draw in {**POOL_PANELS, "spread": draw_spread}.items():
+            assert "<svg" in drawn_picture(title, draw, windows, rows=()).svg
 
 
 def test_the_command_shows_it(pool_run: Path, run_main: RunMain) -> None:
     said = run_main("pool", str(pool_run))
     assert "6 tasks after round 4" in said
     assert f"1: {read_pool(pool_run)[-1].tasks[0].specification}" in said
-    assert (pool_run / "pool.png").exists()
     said = run_main("pool", str(pool_run), "--json")
     rows = [json.loads(line) for line in said.splitlines()]
     assert [row["p"] for row in rows] == [0.0, 0.25, 0.5, 0.5, 0.75, 1.0]
@@ -211,7 +213,6 @@ def test_runs_of_several_seeds_show_whether_success_moves_towards_one_half(tmp_p
         assert nearer.mean == pytest.approx((0.3 + 0.2 + 0.45) / 3), "the distance to one half, not the difference"
     said = run_main("pool", *map(str, runs))
     assert "0.500 [+0.252, +0.748]" in said
-    assert (runs[0] / "pools.png").read_bytes().startswith(b"\x89PNG")
     assert run_main("pool", *map(str, runs), "--json", code=2).endswith("--json: it takes one run.\n")
 
 

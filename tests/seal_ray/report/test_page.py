@@ -8,6 +8,7 @@ import pytest
 
 from seal_ray.report.files import RunFolder
 from seal_ray.report.page import flipped_tasks, write_page
+from tests.seal_ray.proposing.test_task_pool import filled
 from tests.seal_ray.report.run_folders import CONFIG, make_run
 
 
@@ -43,7 +44,9 @@ def test_a_run_s_page_tells_its_story(folder: RunFolder) -> None:
         *("Window to round 2: a1 promoted", "+0.20 (+0.10 to +0.30)", "it names a task", "pass +20.0 points"),
         *("Failed at first, solved at the end: 1", "base: t1", "Solved at first, failed at the end: 0"),
         *("Round 2: a1 became the interface in force", "Round 3: 1 engine restarts", "Round 1: 1 dialogues lost"),
-        "tiny-rare",
+        *("Before training on the left", "round 0 user Book a table.", "round 4 user Book a table.", "turn 1: True"),
+        *("Of 1 tasks that were played both ways, hints raised success in 1 and lowered it in 0", "cue [HINT] a1"),
+        *("seal-ray show . --round 4 --task t9", "tiny-rare"),
     ):
         assert part in text, part
     for title in ("Evaluation without hints", "Training success with and without hints", "Labels of turns"):
@@ -63,6 +66,14 @@ def test_the_page_needs_no_network_and_runs_no_text_of_a_model(folder: RunFolder
     assert "{{ 7 * 7 }}" in " ".join(page.texts)
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", source)
     assert len(source) < 1_000_000
+
+
+def test_a_page_shows_gains_and_the_pool_of_written_tasks(folder: RunFolder) -> None:
+    folder.pool.append({"round": 2, "tasks": filled(6).rows()})
+    write_page(folder)
+    page = folder.page.read_text("utf-8")
+    for title in ("Gain over the plain interface", "Success of written tasks", "Pool by number of requests"):
+        assert f'<figure aria-label="{title}">' in page
 
 
 def test_a_page_of_a_run_that_has_just_begun(tmp_path: Path) -> None:

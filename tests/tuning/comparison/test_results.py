@@ -11,11 +11,14 @@ from rich.console import Console
 
 from envs.errors import SealError, UserError
 from envs.interface import Interface
+from seal_ray.report.files import log_path
 from seal_ray.statistics import mean_estimate
+from tests.seal_ray.report.run_folders import dialogue, log_of
 from tests.seal_ray.report.test_page import Page
 from tests.tuning.comparison.folders import (
     CUES,
     GUIDED,
+    ROUNDS,
     constant,
     drawn,
     growing,
@@ -29,7 +32,7 @@ from tuning.commands import compare as cli
 from tuning.commands.shared import print_end
 from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, results_of, value_of
-from tuning.comparison.page import PAGE, differing_tasks
+from tuning.comparison.page import PAGE, differing_tasks, flips_of
 from tuning.comparison.report import CURVES, INTERFACES, LABELS, REPORT, TABLE, changes_of, short_table, write_results
 from tuning.record import State, mark_failed, mark_started
 
@@ -197,6 +200,24 @@ def test_tasks_differ_by_the_mean_over_seeds(tmp_path: Path) -> None:
     assert [abs(ours - theirs) for _, ours, theirs in tasks] == sorted(
         (abs(ours - theirs) for _, ours, theirs in tasks), reverse=True
     )
+
+
+def test_the_page_has_dialogues_of_tasks_that_flip(tmp_path: Path) -> None:
+    make_comparison(tmp_path, seeds=2)
+    for seed, (ours, theirs) in enumerate([(1, 1), (1, 0)]):
+        for arm, outcome in (("vanilla", theirs), ("rules", ours)):
+            play(tmp_path, arm, seed, constant(0), solved=drawn({"base": 9.0 * outcome}, 0, tasks=1))
+            log_of(
+                log_path(trial_folder(tmp_path, arm, seed), "evaluation", ROUNDS), [dialogue("base-0", bool(outcome))]
+            )
+    write_results(tmp_path)
+    (flips,) = [flips_of(collect(tmp_path), "rules")]
+    assert flips.tasks == [("base-0", 1.0, 0.5)]
+    ((left, right),) = [pair.chats for pair in flips.pairs]
+    assert (left.title, right.title) == ("vanilla-seed1", "rules-seed1"), "in the other seed both solved it"
+    text = " ".join((tmp_path / PAGE).read_text("utf-8").split())
+    for part in (left.command, "seal-ray show . --task base-0", "vanilla on the left"):
+        assert part in text
 
 
 def test_nothing_started_is_reported_too(tmp_path: Path) -> None:
