@@ -275,7 +275,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tensorboard"
         self.wandb_id = path / "wandb_id"
-        """The file that holds the id of the run's wandb run."""
+        """The file that holds the id of the run's wandb run, while that is closed."""
         self.curves = path / "curves.png"
         self.page = path / "report.html"
         try:

@@ -50,7 +50,8 @@ class Trackers:
     ) -> None:
         """Opens the trackers of a run; TensorBoard's events are written again from the metrics in the folder.
 
-        `rewound`: whether later rounds were logged. wandb cannot replace them: a new run there gets all rounds.
+        wandb cannot replace rounds, and lacks the last ones after a kill. A new run there gets all rounds if later ones
+        were logged (`rewound`), or the run before was not closed, which leaves its id in the folder.
 
         Raises `UserError` if `wandb` is not in `WANDB`.
         """
@@ -64,8 +65,11 @@ class Trackers:
         for row in (rows := folder.metrics.rows()):
             self.write(row["round"], row)
         if wandb != "off":
-            self._run = self._call_wandb("start", lambda: _start_wandb(folder, wandb, as_json(config), new=rewound))
-        if (run := self._run) is not None and rewound:
+            known = folder.wandb_id.read_text("ascii").strip() if folder.wandb_id.exists() and not rewound else None
+            folder.wandb_id.unlink(missing_ok=True)
+            self._id = known or secrets.token_hex(4)
+            self._run = self._call_wandb("start", lambda: _start_wandb(folder, wandb, as_json(config), self._id))
+        if (run := self._run) is not None and not known:
             self._call_wandb("log", lambda: [run.log(row, step=row["round"]) for row in rows])
 
     def write(self, round_number: int, metrics: Mapping[str, float | int]) -> None:
@@ -90,6 +94,8 @@ class Trackers:
             self._call_wandb("artifact", partial(_log_files, self._run, self._folder))
         if self._run is not None:
             self._call_wandb("finish", self._run.finish)
+        if self._run is not None:
+            replace_file(self._folder.wandb_id, self._id.encode("ascii"))
             self._run = None
             _end_service()
 
@@ -127,7 +133,7 @@ def _log_files(run: "wandb_package.Run", folder: RunFolder) -> None:
         run.log_artifact(artifact)
 
 
-def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON], *, new: bool) -> "wandb_package.Run":
+def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON], run_id: str) -> "wandb_package.Run":
     if mode == "auto":
         mode = "online" if _has_key() else "offline"
     if mode == "offline":
@@ -135,13 +141,11 @@ def _start_wandb(folder: RunFolder, mode: str, config: dict[str, JSON], *, new: 
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
-    if new or not folder.wandb_id.exists():
-        replace_file(folder.wandb_id, secrets.token_hex(4).encode("ascii"))
     return wandb.init(
         project=PROJECT,
         name=folder.path.resolve().name,
         dir=str(folder.path),
-        id=folder.wandb_id.read_text("ascii").strip(),
+        id=run_id,
         resume="allow",
         mode="online" if mode == "online" else "offline",
         config=config,

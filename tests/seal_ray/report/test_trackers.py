@@ -27,9 +27,8 @@ from tests.processes import tree
 from tests.seal_ray.rollout.rounds import Solver
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """A run folder, in a place where wandb finds neither a key nor settings of a user."""
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wandb finds neither a key nor settings of a user."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
@@ -37,6 +36,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "config"))
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    offline(tmp_path, monkeypatch)
     return RunFolder(tmp_path / "a_run")
 
 
@@ -93,10 +97,11 @@ def test_an_unknown_mode_is_refused_before_anything_is_written(folder: RunFolder
 
 def test_wandb_runs_offline_without_a_key_and_goes_on_under_its_id(folder: RunFolder) -> None:
     each = Trackers(folder, config={"lr": 1e-6, "path": folder.path}, wandb="auto")
-    name = folder.wandb_id.read_text()
     each.write(1, {"solver/success": 0.25})
     assert processes(), "no process of wandb is seen; then its end cannot be seen either"
+    assert not folder.wandb_id.exists(), "after a kill, another run gets all rounds"
     each.close()
+    name = folder.wandb_id.read_text()
     assert processes() == set()
     time.sleep(1.1)  # wandb names its folders by the second
     again = Trackers(folder, config={}, wandb="offline")

@@ -1,0 +1,111 @@
+"""A benchmark from a class: its tools, worlds and tasks, hostile calls, and mistakes in one sentence."""
+
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from envs.dialects import get_dialect
+from envs.dialogue import Dialogue
+from envs.errors import UserError
+from envs.python_tools import PythonWorld, call, tools_source
+from envs.task import ToolCall
+
+
+class Lamps:
+    """The lamps of a house."""
+
+    def __init__(self) -> None:
+        self.on = {"kitchen": False, "hall": False}
+        self._secret = 1
+
+    def set_lamp(self, room: str, on: bool, colour: Literal["warm", "cold"] = "warm") -> str:
+        """Turn the lamp of a room on or off."""
+        self.on[room] = on if room in self.on else 1 / 0 > 0
+        return f"the {room} is {'on' if on else 'off'}, {colour}"
+
+    def rooms(self, matching: Annotated[str, "a part of the name"] = "") -> list[str]:
+        """The rooms that have a lamp."""
+        return [room for room in self.on if matching in room]
+
+
+LIGHT = ("Light the kitchen.", call("set_lamp", room="kitchen", on=True))
+SOURCE = tools_source("lamps", Lamps, train=[[LIGHT, ("Which rooms are there?", call("rooms"))]], test=[[("Sing.",)]])
+
+
+def test_methods_are_tools_with_their_schemas() -> None:
+    set_lamp, rooms = (SOURCE.tools()[name] for name in ("set_lamp", "rooms"))
+    assert set_lamp.required == ("room", "on")
+    assert [parameter.enum for parameter in set_lamp.parameters] == [(), (), ("warm", "cold")]
+    assert rooms.document["parameters"]["properties"]["matching"] == {
+        "type": "string",
+        "description": "a part of the name",
+    }
+    assert SOURCE.about == "The lamps of a house."
+    assert SOURCE.categories == ("calls", "no_calls")
+
+
+@pytest.mark.parametrize(("room", "reward"), [("kitchen", 1.0), ("hall", 0.0)])
+def test_a_dialogue_passes_if_state_and_results_are_those_of_the_ground_truth(room: str, reward: float) -> None:
+    task = SOURCE.task("lamps_train_0")
+    dialogue = Dialogue(task)
+    dialogue.reset()
+    render = get_dialect("qwen").render_calls
+    for completion in (render([call("set_lamp", room=room, on=True)]), "Done.", render([call("rooms")]), "Two."):
+        _, got, terminated, truncated, _ = dialogue.step(completion)
+        if terminated or truncated:
+            break
+    assert got == reward
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        call("set_lamp", room="cellar", on=True),
+        call("set_lamp", room=["kitchen"], on=True),
+        call("set_lamp", room="kitchen"),
+        call("set_lamp", room="kitchen", on=True, self=1),
+        call("set_lamp", room="kitchen", on=True, colour="green"),
+        ToolCall("__init__", {}),
+        ToolCall("_secret", {}),
+        call("rooms", matching="x" * 2_000_000),
+    ],
+    ids=str,
+)
+def test_a_wrong_call_is_an_error_that_changes_nothing(wanted: ToolCall) -> None:
+    world = PythonWorld(Lamps())
+    before = world.state()
+    assert world.execute(wanted).is_error
+    assert world.state() == before == {"Lamps.on": {"kitchen": False, "hall": False}}
+
+
+class Wordless:
+    def act(self, room: str) -> None: ...
+
+
+class Untyped:
+    def act(self, room) -> None:  # type: ignore[no-untyped-def]
+        """Act."""
+
+
+class Toolless:
+    pass
+
+
+MISTAKES: dict[str, tuple[Any, Any, str]] = {
+    "no docstring": (Wordless, [[("a",)]], r"Wordless.act: it needs a docstring"),
+    "no annotation": (Untyped, [[("a",)]], r"Untyped.act: annotate room as one of str"),
+    "no method": (Toolless, [[("a",)]], r"Toolless: it has no public method"),
+    "a call that fails": (
+        Lamps,
+        [[("a", call("set_lamp", room="attic", on=True))]],
+        r"x_train_0: the ground .* fails",
+    ),
+    "no call": (Lamps, [[("a", "b")]], r"x_train_0: a request is a text and calls"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence(name: str) -> None:
+    tools, train, sentence = MISTAKES[name]
+    with pytest.raises(UserError, match=sentence):
+        tools_source("x", tools, train=train)
