@@ -5,7 +5,9 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
+
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="package")  # an event loop runs for it, which tests elsewhere in the process may not find

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, ConsoleMessage, Page
 
 RAN = "ran"
 """The property of `window` that a hostile text sets if any of it is executed."""
@@ -42,18 +42,34 @@ _LAYOUT_FAULTS = """() => {
 
 @contextmanager
 def opened(
-    chromium: Browser, url: str, allowed: str, *, width: int = 1280, scheme: Literal["light", "dark"] = "light"
+    chromium: Browser,
+    url: str,
+    allowed: str,
+    *,
+    width: int = 1280,
+    scheme: Literal["light", "dark"] = "light",
+    optional: str = "no such address",
 ) -> Iterator[Page]:
-    """A page in a window of its own. In the end, `AssertionError` if it requested anything that does not begin with
-    `allowed`, had an error or a warning, or executed a hostile text."""
+    """A page in a window of its own.
+
+    Args:
+        allowed: What the address of each request begins with.
+        optional: A part of addresses that may be missing.
+
+    Raises:
+        AssertionError: In the end, if it made another request, logged an error or warning, or ran a hostile text.
+    """
     wrong: list[str] = []
+
+    def read(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning", "assert") and optional not in message.location["url"]:
+            wrong.append(message.text)
+
     with chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme) as context:
         context.route(lambda address: not address.startswith(allowed), lambda route: route.abort())
         context.on("request", lambda request: None if request.url.startswith(allowed) else wrong.append(request.url))
         context.on("weberror", lambda error: wrong.append(str(error.error)))
-        context.on(
-            "console", lambda said: wrong.append(said.text) if said.type in ("error", "warning", "assert") else None
-        )
+        context.on("console", read)
         page = context.new_page()
         page.goto(url)
         yield page

@@ -1,5 +1,6 @@
 """The pages of a run and of a comparison in a browser: they fit, are accessible, and run no text of a model."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urldefrag
@@ -11,7 +12,7 @@ from seal_ray.report.files import RunFolder, log_path
 from seal_ray.report.page import write_page
 from tests.browser.opened import HOSTILE, LONG_LINE, layout_faults, open_expanders, opened, violations
 from tests.seal_ray.report.run_folders import dialogue, log_of, make_run
-from tests.tuning.comparison.folders import ROUNDS, growing, make_comparison, play
+from tests.tuning.comparison.folders import ROUNDS, Solved, growing, make_comparison, play
 from tuning.comparison.collect import trial_folder
 from tuning.comparison.page import PAGE
 from tuning.comparison.report import write_results
@@ -20,6 +21,10 @@ from tuning.record import mark_failed
 ARMS = ("vanilla", "rules", "coevolved-varied")
 PAGES = ("run", "comparison")
 TASK_IDS = [f"a_task_with_a_long_id_{number:03d}_<b>{'_' * number}" for number in range(60)]
+
+
+def always(outcomes: Mapping[str, int]) -> Solved:
+    return lambda _: {"base": outcomes}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place, arm in enumerate(ARMS):
         outcomes = {"gained": int(place > 0), "lost": int(place == 0), **dict.fromkeys(TASK_IDS, place % 2)}
         for seed in range(3):
-            play(out, arm, seed, growing(0.3 + 0.2 * place), solved=lambda _, outcomes=outcomes: {"base": outcomes})
+            play(out, arm, seed, growing(0.3 + 0.2 * place), solved=always(outcomes))
         dialogues = [dialogue(task, bool(solved), HOSTILE) for task, solved in outcomes.items()]
         log_of(log_path(trial_folder(out, arm, 0), "evaluation", ROUNDS), dialogues)
     mark_failed(trial_folder(out, ARMS[-1], 2), HOSTILE)
@@ -63,10 +68,11 @@ def test_expanders_open_and_close(chromium: Browser, folder: Path, name: str) ->
         expanders = page.locator("details").all()
         assert len(expanders) > 2
         for expander in expanders[:3] + expanders[-3:]:
-            for press in (expander.locator("summary").click, lambda: page.keyboard.press("Enter")):
-                was_open = expander.evaluate("each => each.open")
-                press()
-                expect(expander).to_have_js_property("open", not was_open)
+            was_open = expander.evaluate("each => each.open")
+            expander.locator("summary").click()
+            expect(expander).to_have_js_property("open", not was_open)
+            page.keyboard.press("Enter")
+            expect(expander).to_have_js_property("open", was_open)
 
 
 @pytest.mark.parametrize("name", PAGES)
