@@ -79,7 +79,8 @@ def write_log(
         # Inspect takes logs of one id for attempts at one evaluation.
         name = hashlib.sha256(f"{path.resolve()} {task}".encode("utf-8", "replace")).hexdigest()[:22]
         header = _header(name, task, model, created or datetime.now(UTC), list(epochs), dict(metadata or {}))
-        stats = {"started_at": header["eval"]["created"], "model_usage": {model: dict(usage)}}
+        time = header["eval"]["created"]
+        stats = {"started_at": time, "completed_at": time, "model_usage": {model: dict(usage)}}
         _write(archive, "header.json", _dumped(map_texts({**header, "results": results, "stats": stats}, valid_text)))
     os.replace(new, path)
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from envs.diagnosis import Label
 from envs.text import visible
 from seal_ray.report.arms import ArmWindow, History, draw_gains, histories
-from seal_ray.report.chats import ChatPair, GuidedGroups, chats_with_outcomes, guided_groups, pairs_of
+from seal_ray.report.chats import ChatPair, GuidedGroups, chats_with_outcomes, guided_groups, pairs_of, shortened
 from seal_ray.report.files import Row, RunFolder, replace_file
 from seal_ray.report.pictures import MORE_PANELS, PANELS, finish, latest_rows
 from seal_ray.report.pool import POOL_PANELS, PoolWindow, draw_spread, read_pool
@@ -121,7 +121,8 @@ def _template(package: str) -> Template:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"percent": lambda share: f"{100 * share:.1f} %", "visible": visible}
+    environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
+    environment.filters["visible"] = lambda text: visible(shortened(text))
     environment.filters["lines"] = lambda text: "\n".join(map(visible, text.split("\n")))
     return environment.get_template("page.html.jinja")
 
@@ -145,9 +146,11 @@ def drawn_picture(title: str, draw: Callable[..., None], *given: Any, rows: Sequ
             figure.set_size_inches(_INCHES[0], _INCHES[1] + _LEGEND_LINE * (1 + len(texts) // 2))
             figure.legend(handles, texts, loc="outside lower left", ncols=2, frameon=False)
         written = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None})  # type: ignore[no-untyped-call]
+        FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None, "Title": title})  # type: ignore[no-untyped-call]
     svg = written.getvalue()
-    svg = svg[svg.index("<svg") :].replace("#000000", "currentColor").replace(_INK, "currentColor")
+    svg = svg[svg.index("<svg") :]
+    for colour in ("#000000", "#666666", _INK):
+        svg = svg.replace(colour, "currentColor")
     return Picture(title, svg.replace("<svg ", '<svg role="img" ', 1))
 
 

@@ -4,10 +4,7 @@ import json
 import math
 import multiprocessing
 import re
-import socket
-import subprocess
 import time
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -35,7 +32,6 @@ from seal_ray.training.rows import RowWeight
 from tests.command_line import RunMain
 from tests.policies.plain_views import WIDE, forms, play, random_case
 from tests.policies.test_plain_view import FORM, TASK, TASKS, solution
-from tests.processes import PROGRAM, read_until
 from tests.seal_ray.inspect_reader import read_by_inspect
 from tests.seal_ray.report.run_folders import make_run
 
@@ -241,18 +237,3 @@ def test_a_mistake_is_one_sentence(run: Path, run_main: RunMain, monkeypatch: py
         assert sentence in run_main(options[0], str(run), *options[1:], code=2)
     monkeypatch.setattr("seal_ray.cli.dialogues.find_spec", lambda _: None)
     assert "Inspect is not installed; run `make setup`" in run_main("view", str(run), code=2)
-
-
-def test_view_serves_the_logs_of_a_run(run: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [*PROGRAM, "view", str(run), "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        read_until(process, f"http://127.0.0.1:{port}")
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/logs", timeout=60) as answer:
-            assert "round_000004.eval" in answer.read().decode()
-    finally:
-        process.terminate()
-        process.communicate()
