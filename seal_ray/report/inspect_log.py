@@ -8,10 +8,14 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel
 
 from envs.errors import UserError
 from envs.received import MAX_BYTES, MIB, opened, parse_json, validated
@@ -28,6 +32,8 @@ _INPUT = 1000
 """Characters of a sample's input in the list of samples."""
 _SAMPLES, _TOKENS, _SUMMARIES = "samples", "tokens", "summaries.json"
 _MAX_SUMMARIES_BYTES = 128 * MIB
+_CHUNK, _ZSTANDARD = 4096, 93
+"""Bytes that are unpacked at a time, and the compression of the logs that Inspect writes itself."""
 _BROKEN = (OSError, ValueError, EOFError, LookupError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Sample = Mapping[str, JSON]
 Logged = tuple[Sample, JSON]
@@ -135,12 +141,22 @@ def _write(archive: zipfile.ZipFile, name: str, text: str) -> None:
     archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
 
 
+def _block_texts(content: JSON) -> JSON:
+    """The text of a message whose content is a list of blocks."""
+    if not isinstance(content, list):
+        return content
+    blocks = [block if isinstance(block, dict) else {} for block in content]
+    return "\n".join(str(block.get("text") or block.get("reasoning") or f"[{block.get('type')}]") for block in blocks)
+
+
 class LoggedSample(BaseModel):
     """A sample as a reader needs it. Inspect's format has more."""
 
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
     class Message(BaseModel):
         role: str
-        content: str
+        content: Annotated[str, BeforeValidator(_block_texts)]
         error: JSON = None
         metadata: dict[str, JSON] | None = None
 
@@ -152,7 +168,7 @@ class LoggedSample(BaseModel):
     id: str
     epoch: int = 1
     messages: list[Message] = []
-    scores: dict[str, Score]
+    scores: Annotated[dict[str, Score], BeforeValidator(lambda scores: scores or {})] = {}
     metadata: dict[str, JSON] = {}
 
     @property
@@ -168,7 +184,7 @@ class LoggedSample(BaseModel):
     @property
     def labels(self) -> set[str]:
         """The labels of the turns of a dialogue."""
-        turns = [turn for score in self.scores.values() for turn in (score.metadata or {}).get("turns", ())]
+        turns = (self.scores[SUCCESS].metadata or {}).get("turns", ()) if SUCCESS in self.scores else ()
         return {turn["label"] for turn in turns}
 
 
@@ -209,10 +225,13 @@ def read_samples(path: Path, choose: Choose | None = None) -> Iterator[LoggedSam
 
 
 def _read(archive: zipfile.ZipFile, name: str, limit: int) -> JSON:
-    if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+    kind = archive.getinfo(name).compress_type
+    if kind == _ZSTANDARD:
+        import_module("zipfile_zstd")  # zipfile can unpack it from then on
+    elif kind not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("it is compressed in another way")
     with archive.open(name) as packed:
-        content = packed.read(limit + 1)
+        content = b"".join(islice(iter(partial(packed.read, _CHUNK), b""), limit // _CHUNK + 1))
     if len(content) > limit:
         raise ValueError(f"{name} is larger than {limit:,} bytes")
     return parse_json(content)

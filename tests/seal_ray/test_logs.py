@@ -4,10 +4,13 @@ import json
 import math
 import multiprocessing
 import re
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -129,6 +132,28 @@ def test_inspect_reads_a_run_that_is_being_written_and_an_evaluation(run: Path, 
     assert {role for each in log["dialogues"] for role, _ in each["messages"]} >= {"user", "assistant"}
 
 
+_REWRITE = """
+import sys
+from inspect_ai.log import read_eval_log, write_eval_log
+from inspect_ai.model import ContentReasoning, ContentText
+log = read_eval_log(sys.argv[1])
+log.samples[0].id, log.samples[0].scores, log.samples[0].metadata = 7, None, {}
+log.samples[0].messages[0].content = [ContentText(text="\\x1b[2J"), ContentReasoning(reasoning="a thought")]
+write_eval_log(log, sys.argv[2])
+"""
+
+
+def test_logs_that_inspect_writes_are_shown(run: Path, run_main: RunMain) -> None:
+    """As those of τ²-bench: in another compression, with texts in blocks, and without fields of ours."""
+    ours, theirs = run / "logs" / "round_000004.eval", run / "theirs" / "round_000004.eval"
+    theirs.parent.mkdir()
+    subprocess.run([sys.executable, "-c", _REWRITE, ours, theirs], check=True)
+    shown, expected = (run_main("show", str(path.parent)) for path in (theirs, ours))
+    assert shown.startswith("round_000004 · 7\nsystem  \\x1b[2J\na thought\n")
+    assert shown.partition(f"\nround_000004 · {TASK.id}")[2] == expected.split(f"\nround_000004 · {TASK.id}", 1)[1]
+    assert run_main("show", str(theirs.parent), "--label", "pass").count("round_000004 · ") == 1
+
+
 def memory_growth(work: Callable[[], object]) -> float:
     """The largest growth of resident memory in MiB while a forked process does this."""
 
@@ -204,6 +229,7 @@ def test_hostile_text_is_shown_harmlessly(run: Path, run_main: RunMain, monkeypa
 
 
 def packed(path: Path, content: bytes, kind: int = zipfile.ZIP_DEFLATED) -> Path:
+    import_module("zipfile_zstd")  # compression 93
     with zipfile.ZipFile(path, "w", kind) as log:
         log.writestr("samples/a_epoch_1.json", content)
     return path
@@ -214,9 +240,10 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "nothing": (lambda path: None, "holds no log of dialogues"),
     "no archive": (lambda path: path.write_bytes(b"PK"), "is no log of dialogues"),
     "a bomb": (lambda path: packed(path, b" " * 200_000_000), "is larger than"),
+    "a bomb of Inspect's": (lambda path: packed(path, b" " * 200_000_000, 93), "is larger than"),
     "another compression": (lambda path: packed(path, SAMPLE, zipfile.ZIP_BZIP2), "compressed in another way"),
     "no JSON": (lambda path: packed(path, b"{"), "is no log of dialogues"),
-    "no sample": (lambda path: packed(path, b'{"id": 1}'), "it is no log of dialogues: id"),
+    "no sample": (lambda path: packed(path, b'{"name": 1}'), "it is no log of dialogues: id"),
     "a link": (lambda path: path.symlink_to(packed(path.with_suffix(".zip"), SAMPLE)), "is a link"),
 }
 

@@ -75,6 +75,8 @@ def test_a_known_share_is_right_and_nothing_is_asked_twice(
     command = [str(found.path), "-I", "-c", program, *map(str, logs)]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment()).stdout
     assert sum(json.loads(said)) >= LIMIT, "Inspect opens its logs"
+    shown = run_main("show", str(out))
+    assert all(f" · {task['id']} · " in shown for task in expected.tasks)
 
 
 HOSTILE = [
