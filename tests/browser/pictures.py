@@ -3,19 +3,17 @@
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
-
 from seal_ray.report.files import TRIALS
-from tests.browser.conftest import chromium_path
+from tests.browser.conftest import launched
 
 OUT = Path(__file__).parents[2] / "docs" / "pictures"
-WIDTH, HEIGHT = 1280, 860
+WIDTH, HEIGHT = 1280, 790
 
 
 def draw(comparison: Path, arm: str) -> None:
     """Draws both pictures from the pages of a comparison and of its first run of an arm."""
     OUT.mkdir(exist_ok=True)
-    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=chromium_path()) as browser:
+    with launched() as browser:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto((comparison / "report.html").resolve().as_uri())
         page.screenshot(path=OUT / "report.png")
