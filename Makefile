@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo browser test lint format bench fuzz secrets inspect clients warm
+.PHONY: help setup demo browser test lint format bench fuzz pictures tutorial secrets inspect clients warm
 
 BIN := .venv/bin
 
@@ -35,6 +35,13 @@ lint: setup ## check style and types
 format: setup ## lay the code out
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+pictures: setup browser ## make the README's pictures from the pages of a demo, runs/pictures
+	@test -d runs/pictures || $(BIN)/seal-ray demo --name pictures
+	$(BIN)/python -m tests.browser.pictures runs/pictures
+
+tutorial: setup ## run docs/tutorial.md as it is written, in a fresh folder (15 minutes)
+	$(BIN)/python -m tests.tutorial
 
 fuzz: setup ## play N hostile completions, send a twentieth as many hostile requests, and read half as many hostile files (N=20000)
 	$(BIN)/python -m tests.fuzz -n $(N) $(MORE)

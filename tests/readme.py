@@ -1,23 +1,29 @@
-"""The README's examples, for the tests that execute them."""
+"""The examples of the README and the pages, for the tests that execute them."""
 
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+
+BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+"""Language and content of each block."""
 
 
 def commands() -> list[list[str]]:
-    """The words of every command in the README, as a shell cuts them."""
-    found = []
-    for block in re.findall(r"```(?:bash)?\n(.*?)```", TEXT, re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words:
-                found.append(words)
-    return found
+    """The words of every command, as a shell cuts them, without repetition."""
+    found = {}
+    for content in (content for language, content in BLOCKS if language in ("", "bash")):
+        for line in content.replace("\\\n", " ").splitlines():
+            with suppress(ValueError):  # a quotation over several lines
+                words = shlex.split(line, comments=True)
+                found[tuple(words)] = words
+    return [words for words in found.values() if words]
 
 
 def example(*words: str, but: Mapping[str, str] | None = None) -> list[str]:

@@ -112,7 +112,7 @@ def finish(axes: Axes, rows: Sequence[Row]) -> None:
         # The last part is on top of the stack, and of the legend.
         axes.legend(handles[::-1], labels[::-1], fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     else:
-        axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color="#666666")
+        axes.text(0.5, 0.6, "nothing measured yet", transform=axes.transAxes, ha="center", color="#666666")
 
 
 def latest_rows(rows: Sequence[Row]) -> list[Row]:

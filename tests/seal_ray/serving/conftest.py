@@ -61,7 +61,8 @@ def server(run: Path, adapter: Path, tmp_path_factory: pytest.TempPathFactory) -
     """The README's server of that run and that adapter."""
     key = tmp_path_factory.mktemp("keys") / "key"
     key.write_text(f"{KEY}\n", encoding="ascii")
-    command = example("seal-ray", "serve", "runs/NAME", but={"runs/NAME": str(run), "~/.seal-ray-key": str(key)})
+    places = {"runs/NAME": str(run), "~/.seal-ray-key": str(key)}
+    command = example("seal-ray", "serve", "runs/NAME", "--api-key-file", "~/.seal-ray-key", but=places)
     options = ("--model-name", NAME, "--adapter", str(adapter), "--context", str(CONTEXT), "--response", str(RESPONSE))
     with serving(tmp_path_factory.mktemp("server"), *command, *options, environment=SECRETS) as running:
         yield running

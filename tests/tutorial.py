@@ -1,0 +1,56 @@
+"""`make tutorial`: the blocks of docs/tutorial.md, in order, in a fresh folder; the test plays shorter runs."""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent / "docs" / "tutorial.md"
+SHORTER = {r"training\.rounds=\d+": "training.rounds=1", r"--rounds \d+": "--rounds 1", r"--seeds \d+": "--seeds 1"}
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Language and content of each block."""
+    return re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def play(folder: Path, *, short: bool = False) -> str:
+    """Runs the page in a folder, and returns what its commands printed. Raises an `AssertionError` if one fails.
+
+    Args:
+        short: One round and one seed instead of the page's numbers.
+    """
+    script = ["set -e"]
+    for language, content in blocks():
+        if language == "python":
+            name = content.removeprefix("# ").split("\n", 1)[0]
+            (folder / name).write_text(content, "utf-8")
+        elif language == "bash":
+            script.append(content)
+    text = "\n".join(script)
+    for pattern, instead in SHORTER.items() if short else ():
+        text = re.sub(pattern, instead, text)
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(folder), "COLUMNS": "160"}
+    command = ["bash", "-m", "-c", text]  # with jobs, which the page ends by their number
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout + done.stderr
+
+
+def missing_lines(output: str) -> list[str]:
+    """The lines that the page shows and that were not printed, up to a "…"; any number fits any other."""
+    printed = {_without_numbers(line) for line in output.splitlines()}
+    shown = [line for language, content in blocks() if language == "text" for line in content.splitlines()]
+    return [line for line in shown if not any(each.startswith(_without_numbers(line)) for each in printed)]
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"\d+([.,]\d+)*", "N", " ".join(line.partition("…")[0].split()))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        found = play(Path(name))
+    print(found)
+    sys.exit(f"not printed: {missing_lines(found)}" if missing_lines(found) else 0)
