@@ -148,12 +148,12 @@ with live_panel(console) as panel:
     ]
 
 
-def test_an_evaluation_shows_its_pace_and_success() -> None:
+def test_an_evaluation_shows_its_pace_and_success_and_hostile_text_harmlessly() -> None:
     program = """
 with progress(console) as update:
     update("starting the engine", 0, 400, "")
     for done in range(1, 101):
-        update("dialogues", done, 400, "100 tokens/s", wilson(0.25, done))
+        update("dialogues", done, 400, "100 tokens/s \\x1b[2J\\x1b]0;title", wilson(0.25, done))
         time.sleep(0.01)
     time.sleep(60)
 """
@@ -162,7 +162,10 @@ with progress(console) as update:
         bar, success, now = terminal.screen.text.splitlines()
     assert bar.startswith("█████░░░░░░░░░░░░░░░ dialogues: 100 of 400, ")
     assert bar.endswith(" left")
-    assert (success, now) == ("success    25.0%, 95 % interval 17.5 to 34.3 %", "now        100 tokens/s")
+    assert (success, now) == (
+        "success    25.0%, 95 % interval 17.5 to 34.3 %",
+        r"now        100 tokens/s \x1b[2J\x1b]0;title",
+    )
 
 
 def test_without_a_terminal_there_are_lines_only() -> None:

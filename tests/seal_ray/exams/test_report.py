@@ -13,6 +13,7 @@ from seal_ray.exams.exam_run import Answer, AnswerLog
 from seal_ray.exams.report import exam_rows, exam_table, write, write_exam_log
 from seal_ray.report.inspect_log import LoggedSample, read_samples
 from seal_ray.statistics import Interval, mcnemar, paired_difference, wilson
+from tests.command_line import RunMain
 from tests.seal_ray.exams.test_sitting import EXAM, adds, sit
 from tests.seal_ray.inspect_reader import read_by_inspect
 
@@ -143,8 +144,9 @@ def written(folder: Path) -> Path:
     return write_exam_log(AnswerLog(folder, {"model": "x"}), "arithmetic", "tiny", [item.id for item in exam.items()])
 
 
-def test_a_log_has_every_item_with_what_was_asked_and_said(tmp_path: Path) -> None:
+def test_a_log_has_every_item_with_what_was_asked_and_said(tmp_path: Path, run_main: RunMain) -> None:
     path = written(tmp_path)
+    assert run_main("show", str(tmp_path), "--failed").count(" · small_1 · right I\nuser    Add ") == 1
     samples = {each.id: each for each in read_samples(path)}
     assert len(samples) == 14
     said = [(each.role, each.content) for each in samples["small_0"].messages]
