@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from importlib import import_module
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -227,7 +226,7 @@ def read_samples(path: Path, choose: Choose | None = None) -> Iterator[LoggedSam
 def _read(archive: zipfile.ZipFile, name: str, limit: int) -> JSON:
     kind = archive.getinfo(name).compress_type
     if kind == _ZSTANDARD:
-        import_module("zipfile_zstd")  # zipfile can unpack it from then on
+        import zipfile_zstd  # type: ignore[import-untyped] # noqa: F401 - with it zipfile can unpack them
     elif kind not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError("it is compressed in another way")
     with archive.open(name) as packed:
