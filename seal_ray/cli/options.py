@@ -26,7 +26,7 @@ Overrides = Annotated[
 ]
 Presets = Annotated[
     list[str] | None,
-    typer.Option("--preset", help="A model preset, a method preset, or both; see seal-ray train --presets."),
+    typer.Option("--preset", help="A model preset, a method preset, or both; see seal-ray presets."),
 ]
 Runs = Annotated[
     Path, typer.Option(envvar="SEAL_RAY_RUNS", help="Folder that holds the runs; a shared one on a cluster.")

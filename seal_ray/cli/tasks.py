@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -13,6 +13,9 @@ from envs.sources import BENCHMARK, PARTS, Overlap, Split, TaskSource, class_cou
 from envs.task import JSON, Task
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console
+
+_FIRST = 20
+"""Tasks in the list of a source without end."""
 
 
 def command(
@@ -38,6 +41,9 @@ def command(
     check_known("class", classes, *(involves or ()))
     if counts and as_json:
         raise UserError("--counts and --json: give one of them, not both.")
+    if source.endless and not (counts or as_json):
+        _print_first(source, split, limit or _FIRST, category)
+        return
     scheme = source.split(split_scheme, seed=seed)
     chosen = [
         task
@@ -48,6 +54,17 @@ def command(
         _print_json(chosen, scheme)
     else:
         _print_tables(chosen, scheme, source, limit=limit, counts=counts, total=len(every))
+
+
+def _print_first(source: TaskSource, part: str, number: int, categories: list[str] | None) -> None:
+    """Lists the first tasks of a source without end."""
+    part = "train" if part == "all" else part
+    check_known("split", source.parts, part)
+    pool = source.pool(part, categories=categories)
+    tasks = [source.task(pool.task_id(place)) for place in range(number)]
+    console = make_console(highlight=True)
+    console.print(_listing(tasks, dict.fromkeys((task.id for task in tasks), part)))
+    console.print(f"the first {number} of {source.name}, which makes tasks without end")
 
 
 def _splits(split: Split) -> dict[str, str]:
@@ -76,7 +93,7 @@ def _print_tables(
     console = make_console(highlight=True, markup=True)
     if not counts:
         shown = chosen if limit == 0 else chosen[:limit]
-        console.print(_listing(shown, split))
+        console.print(_listing(shown, _splits(split)))
         if len(shown) < len(chosen):
             console.print(f"… and {len(chosen) - len(shown)} more (--limit 0 lists all, --counts counts them)")
     else:
@@ -94,14 +111,13 @@ def _print_tables(
         )
 
 
-def _listing(chosen: Sequence[Task], split: Split) -> Table:
+def _listing(chosen: Sequence[Task], parts: Mapping[str, str]) -> Table:
     table = Table()
     for name in ("task", "category", "split"):
         table.add_column(name, no_wrap=True)
     for name in ("turns", "calls", "tools"):
         table.add_column(name, justify="right")
     table.add_column("classes")
-    parts = _splits(split)
     for task in chosen:
         numbers = (str(len(task.turns)), str(_calls(task)), str(len(task.all_tools)))
         table.add_row(task.id, str(task.category), parts[task.id], *numbers, ", ".join(task.classes))

@@ -20,7 +20,7 @@ from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.panel import Panel, live_panel, minutes, sparkline
 from seal_ray.metrics import categories_of
-from seal_ray.report.files import TRIALS
+from seal_ray.report.files import TRIALS, note_on_runs
 
 if TYPE_CHECKING:
     from seal_ray.algorithm.config import SealConfig
@@ -50,7 +50,6 @@ def command(
     storage: opt.Storage = None,
     wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
     dry_run: opt.DryRun = False,
-    presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
     _trust: opt.Trust = False,
 ) -> None:
     """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume resumes."""
@@ -60,9 +59,6 @@ def command(
     from seal_ray.run.storage import fetched, is_stored
 
     console = make_console()
-    if presets:
-        _show_presets(console)
-        return
     check_known("--wandb", WANDB, wandb)
     if resume is not None:
         if any(value is not None for value in (overrides or None, preset or None, config, name, rounds, seed)):
@@ -73,7 +69,8 @@ def command(
         source = folder / "config.yaml"
         if not source.is_file() or (folder / TRIALS).exists():
             raise UserError(
-                f"--resume: {folder} is no run; give a folder that seal-ray train has made.{note_on_jobs()}"
+                f"--resume: {folder} is no run; give a folder that seal-ray train has made."
+                f"{note_on_runs(folder)}{note_on_jobs()}"
             )
         if not dry_run:  # a plan imports nothing but custom kinds, which `make_config` has trusted
             trust_signed_names(read_yaml(source, "config"), source, run=folder)
@@ -212,14 +209,21 @@ def percent(metrics: Mapping[str, float], name: str) -> str:
     return "–" if value is None or math.isnan(value) else f"{100 * value:.0f} %"
 
 
-def _show_presets(console: Console) -> None:
+def presets() -> None:
+    """List the presets: a model, and a method or an ablation on top of it."""
     from seal_ray.config.presets import about, preset_names
 
-    table = Table("preset", "about", title="presets: a model, and a method on top of it")
-    for kind in ("model", "method"):
-        for preset in preset_names(kind):
-            table.add_row(preset, about(preset))
-    console.print(table)
+    table = Table("preset", "about")
+    abouts = {name: about(name) for name in preset_names("method")}
+    ablations = {name: text for name, text in abouts.items() if text.startswith("Ablation")}
+    methods = {name: text for name, text in abouts.items() if name not in ablations}
+    models = {name: about(name) for name in preset_names("model")}
+    for group, rows in (("models", models), ("methods", methods), ("ablations", ablations)):
+        table.add_row(f"{group}:", "", style="bold")
+        for row in rows.items():
+            table.add_row(*row)
+        table.add_section()
+    make_console().print(table)
 
 
 def _show_plan(console: Console, made: "SealConfig") -> None:

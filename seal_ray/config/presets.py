@@ -4,6 +4,8 @@ A model preset has the model and its training; a method preset on top of it the 
 Table 3). A custom preset is a YAML file of the same form, which extends the package's preset `like`, if given.
 """
 
+import difflib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,7 +132,7 @@ def parse_words(words: Sequence[str]) -> Values:
         name, equals, text = word.partition("=")
         section, dot, key = name.strip().partition(".")
         if not equals or not dot:
-            raise UserError(f"{word!r:.80} is no setting; write section.key=value, for instance training.rounds=10.")
+            raise UserError(f"{word!r:.80} is no setting; {_remedy(name.strip(), words)}")
         check_key(section, key)
         try:
             value = parse_yaml(text)
@@ -138,6 +140,18 @@ def parse_words(words: Sequence[str]) -> Values:
             raise UserError(f"{section}.{key}: {text!r:.80} cannot be read as YAML ({problem_of(error)}).") from None
         values.setdefault(section, {})[key] = _meant(section, key, value, text.strip())
     return values
+
+
+def _remedy(name: str, words: Sequence[str]) -> str:
+    """What to write instead of a word that is no setting."""
+    if os.path.isdir(name):
+        return f"to resume the run in that folder, write --resume {name:.80}."
+    sections = sorted((each for each in SECTIONS if name in fields_of(each)), key=lambda each: each != "training")
+    if sections:
+        return f"did you mean {' or '.join(f'{section}.{name}' for section in sections)}?"
+    if "=" in words:
+        return f"write {''.join(words):.80} without spaces."
+    return "write section.key=value, for instance training.rounds=10."
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -194,9 +208,15 @@ def _layers(document: Mapping[str, Any]) -> list[Values]:
 
 def _read_preset(name: str) -> dict[str, Any]:
     if is_preset_file(name):
+        if not Path(name).is_file():
+            near = difflib.get_close_matches(Path(name).stem, preset_names(), n=1)
+            raise UserError(
+                f"preset: there is no file {name!r:.80}; give the path of one"
+                f"{f', or the preset {near[0]}' if near else ', or a preset of `seal-ray presets`'}."
+            )
         return _read_preset_file(Path(name))
     if name not in {path.stem for path in FOLDER.glob("*.yaml")}:
-        raise unknown_value("preset", name, preset_names())
+        raise unknown_value("preset", name, [*preset_names("method"), *preset_names("model")])
     path = FOLDER / f"{name}.yaml"
     document: dict[str, Any] = _documents(path)[0]
     return document

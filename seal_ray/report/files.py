@@ -1,5 +1,6 @@
 """The files of a run (`RunFolder`), and atomic writing: a kill at any moment leaves the old content or the new one."""
 
+import difflib
 import json
 import math
 import os
@@ -111,6 +112,7 @@ WANDB_FOLDER = "wandb"
 TRIALS = "trials"
 """The folder of the trials' run folders in a sweep or comparison."""
 
+_SHOWN_RUNS = 6
 _UNCHANGED = frozenset((bool, int, str, type(None)))
 """Types of values that are JSON already. A dialogue's record has thousands of them, in lists."""
 _MAX_ROWS_BYTES = 64 * MIB
@@ -327,6 +329,19 @@ def log_path(run: Path, kind: str, round_number: int) -> Path:
     return run / _LOGS / f"{kind}_{round_number:06d}.eval"
 
 
+def note_on_runs(path: Path) -> str:
+    """A sentence for errors about a path that is no run: the runs of a comparison or sweep, or the nearest names."""
+    trials = path / TRIALS
+    if os.path.isdir(trials):  # False for names that are too long for a path
+        runs = [str(trials / name) for name in sorted(os.listdir(trials))]
+        more = f" and {len(runs) - _SHOWN_RUNS} more" if len(runs) > _SHOWN_RUNS else ""
+        return f" It is a comparison or sweep; give one of its runs: {', '.join(runs[:_SHOWN_RUNS])}{more}."
+    if not os.path.exists(path) and os.path.isdir(path.parent):
+        near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=3)
+        return visible(f" Did you mean {' or '.join(str(path.parent / name) for name in near)}?") if near else ""
+    return ""
+
+
 def read_windows(run: Path, file: str, model: type[M], noun: str, proposer: str) -> list[M]:
     """The rows of a file of windows in a run folder. Raises `UserError` if there are none, or one does not fit.
 
@@ -335,7 +350,7 @@ def read_windows(run: Path, file: str, model: type[M], noun: str, proposer: str)
         proposer: The agent that writes windows, for messages.
     """
     if not (run / "config.yaml").is_file():
-        raise UserError(f"run: {str(run)!r:.200} is no folder of a run; it holds no config.yaml.")
+        raise UserError(f"run: {str(run)!r:.200} is no folder of a run; it holds no config.yaml.{note_on_runs(run)}")
     check_no_links(run, leave_out=WANDB_FOLDER)
     path = run / file
     rows = JsonLines(path, check=check_round).rows()

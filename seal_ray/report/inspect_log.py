@@ -20,7 +20,7 @@ from envs.errors import UserError
 from envs.received import MAX_BYTES, MIB, opened, parse_json, validated
 from envs.task import JSON
 from envs.text import map_texts, valid_text
-from seal_ray.report.files import as_json
+from seal_ray.report.files import as_json, note_on_runs
 
 SUFFIX = ".eval"
 SUCCESS = "success"
@@ -198,7 +198,7 @@ def log_files(folder: Path) -> list[Path]:
     """The logs in a folder and its subfolders. Raises `UserError` if there are none."""
     paths = sorted(path for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
     if not paths:
-        raise UserError(f"run: {str(folder)!r:.200} holds no log of dialogues (*{SUFFIX}).")
+        raise UserError(f"run: {str(folder)!r:.200} holds no log of dialogues (*{SUFFIX}).{note_on_runs(folder)}")
     return paths
 
 

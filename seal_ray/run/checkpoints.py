@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.errors import UserError
+from seal_ray.report.files import note_on_runs
 
 if TYPE_CHECKING:
     from policies.models import ModelFolder
@@ -62,12 +63,17 @@ def restore(algorithm: "Seal", checkpoint: Path) -> None:
 
 
 def model_of(name: str) -> str:
-    """The model folder of a run's newest checkpoint, or of a checkpoint; any other name unchanged."""
+    """The model folder of a run's newest checkpoint, or of a checkpoint; any other name unchanged.
+
+    Raises `UserError` for a run without a checkpoint, a comparison, and a name next to which there is a similar folder.
+    """
     path = Path(name)
     if os.path.isfile(path / MODEL / "config.json"):  # False for names that are too long for a path
         return str(path / MODEL)
     if os.path.isdir(path / "checkpoints"):
         return str(newest(path) / MODEL)
+    if (os.path.isdir(path) or os.sep in name) and (note := note_on_runs(path)):  # else it can be a model's name
+        raise UserError(f"model: {name} is no run and no model.{note}")
     return name
 
 

@@ -20,7 +20,7 @@ from policies.models.folder import DIALECT
 from policies.models.merging import merged
 from policies.models.writing import copy_files, write_model
 from seal_ray.metrics import categories_of
-from seal_ray.report.files import RunFolder
+from seal_ray.report.files import RunFolder, note_on_runs
 from seal_ray.run import checkpoints
 from seal_ray.training.weights import full_weights, lora_adapter
 
@@ -110,7 +110,9 @@ def _find(path: Path) -> tuple[Path, Path]:
     """The run and the checkpoint at a path."""
     run = checkpoints.run_of(path)
     if not (run / "config.yaml").is_file():
-        raise UserError(f"run: {path} is no run; give a folder of seal-ray train, or one of its checkpoints.")
+        raise UserError(
+            f"run: {path} is no run; give a folder of seal-ray train, or one of its checkpoints.{note_on_runs(path)}"
+        )
     return run, checkpoints.newest(run) if run == path else path.resolve()
 
 

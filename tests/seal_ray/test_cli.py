@@ -248,6 +248,41 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     check_refused(*arguments, sentence=named)
 
 
+COMPARISON = "is a comparison or sweep; give one of its runs: runs/all/trials/seal-seed0."
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("evaluate runs/frist", "model: runs/frist is no run and no model. Did you mean runs/first?"),
+        ("show runs/frist", "Did you mean runs/first?"),
+        ("curator runs/frist", "Did you mean runs/first?"),
+        ("train --resume runs/frist", "Did you mean runs/first?"),
+        ("evaluate runs/all", COMPARISON),
+        ("serve runs/all", COMPARISON),
+        ("export runs/all --out exported", COMPARISON),
+        ("train runs/first", "to resume the run in that folder, write --resume runs/first."),
+        ("train training.lr = 1e-4", "write training.lr=1e-4 without spaces."),
+        ("train lr=1e-4", "did you mean training.lr or"),
+        ("train --preset seal.yaml", "preset: there is no file 'seal.yaml'; give the path of one, or the preset seal."),
+        ("train --preset nothing", "allowed are coevolved, "),
+    ],
+)
+def test_a_mistaken_run_or_setting_names_the_nearest(
+    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
+) -> None:
+    for name in ("first/checkpoints", "all/trials/seal-seed0"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert sentence in run_main(*words.split(), code=2)
+
+
+def test_a_source_without_end_shows_its_first_tasks(run_main: RunMain) -> None:
+    said = run_main("tasks", "--env", "toolworld", "--category", "base")
+    assert said.count("toolworld_train_base_") == 20
+    assert "the first 20 of toolworld" in said
+
+
 SPLIT, INTERFACE = ("tasks", "--split-scheme"), ("play", "base_0", "--oracle", "--interface")
 
 

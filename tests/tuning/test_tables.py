@@ -102,7 +102,7 @@ def test_a_comparison_shows_every_arm_whole(arms: tuple[str, ...], tmp_path: Pat
     [
         ("tasks --counts", ("MessageAPI", "miss_param")),
         ("tasks --limit 0 --category base", ("multi_turn_base_0 ", "base")),
-        ("train --presets", METHODS),
+        ("presets", METHODS),
         ("train --dry-run --preset tiny --preset llm-shown-unweighted", ("learner", "learning rate")),
         (f"compare --dry-run --preset tiny --arms {','.join(METHODS)}", METHODS),
         ("sweep --dry-run --preset tiny", ("training.lr", "to")),

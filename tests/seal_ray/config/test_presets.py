@@ -221,7 +221,9 @@ def test_words_are_read_as_what_the_setting_takes(word: str, section: str, value
             "training.rounds",
             "'training.rounds' is no setting; write section.key=value, for instance training.rounds=10.",
         ),
-        ("rounds=3", "'rounds=3' is no setting; write section.key=value, for instance training.rounds=10."),
+        ("rounds=3", "'rounds=3' is no setting; did you mean training.rounds?"),
+        (".", "'.' is no setting; to resume the run in that folder, write --resume .."),
+        ("what=3", "'what=3' is no setting; write section.key=value, for instance training.rounds=10."),
         ("", "'' is no setting; write section.key=value, for instance training.rounds=10."),
         (
             "training.rounds=[1",
