@@ -117,7 +117,7 @@ _UNCHANGED = frozenset((bool, int, str, type(None)))
 """Types of values that are JSON already. A dialogue's record has thousands of them, in lists."""
 _MAX_ROWS_BYTES = 64 * MIB
 """Largest file that `JsonLines` reads."""
-_LOGS = "logs"
+_LOGS, _CHECKPOINTS = "logs", "checkpoints"
 _ROUND_LOG = re.compile(r"(?:round|evaluation)_(\d{6,})\.eval")
 
 
@@ -274,7 +274,7 @@ class RunFolder:
         """One row a window of the task writer: its last `round` and `tasks`, the pool with statistics."""
         self.logs = path / _LOGS
         """The folder of the dialogues in Inspect's format, one log a round and one an evaluation."""
-        self.checkpoints = path / "checkpoints"
+        self.checkpoints = path / _CHECKPOINTS
         self.tensorboard = path / "tensorboard"
         self.wandb_id = path / "wandb_id"
         """The file that holds the id of the run's wandb run, while that is closed."""
@@ -337,7 +337,8 @@ def note_on_runs(path: Path) -> str:
         more = f" and {len(runs) - _SHOWN_RUNS} more" if len(runs) > _SHOWN_RUNS else ""
         return f" It is a comparison or sweep; give one of its runs: {', '.join(runs[:_SHOWN_RUNS])}{more}."
     if not os.path.exists(path) and os.path.isdir(path.parent):
-        near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=3)
+        runs = [each for each in os.listdir(path.parent) if os.path.isdir(path.parent / each / _CHECKPOINTS)]
+        near = difflib.get_close_matches(path.name, runs, n=3)
         return visible(f" Did you mean {' or '.join(str(path.parent / name) for name in near)}?") if near else ""
     return ""
 
