@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo browser test lint format bench fuzz pictures tutorial secrets inspect clients warm
+.PHONY: help setup demo browser docs test lint format bench fuzz pictures tutorial secrets inspect clients warm
 
 BIN := .venv/bin
 
@@ -22,9 +22,16 @@ browser: ## install Debian's Chromium, if there is none
 		$$root apt-get install --quiet --yes --no-install-recommends chromium; \
 	} || { echo "browser: the tests need Chromium: install it, or set CHROMIUM to its path." >&2; exit 2; }
 
+docs: setup ## build the site of docs/ in build/site, by MkDocs and by its successor Zensical; a warning is an error
+	@test -x .venv/docs/bin/python || $(BIN)/python -m venv .venv/docs
+	@.venv/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	$(BIN)/python -m seal_ray.cli.reference docs/reference
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict --site-dir build/mkdocs
+	.venv/docs/bin/zensical build --strict
+
 # Where CUDA is installed, the tests for it: the others are for CPUs.
 test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)
-test: setup $(if $(filter gpu,$(file <.venv/.extra)),,browser) ## run all tests (on a GPU machine those in tests/gpu)
+test: setup $(if $(filter gpu,$(file <.venv/.extra)),,browser docs) ## run all tests (on a GPU machine those in tests/gpu)
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: setup ## check style and types

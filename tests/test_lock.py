@@ -20,7 +20,7 @@ def pins(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["build", "clients-new", "clients-old", "cpu", "flash", "gpu", "inspect", "no-deps", "uv"]
+    "name", ["build", "clients-new", "clients-old", "cpu", "docs", "flash", "gpu", "inspect", "no-deps", "uv"]
 )
 def test_every_package_has_a_hash_and_no_place(name: str) -> None:
     path = ROOT / "requirements" / f"{name}.txt"
