@@ -100,3 +100,14 @@ def test_the_legend_has_every_letter_of_a_shape() -> None:
                 named |= set("".join(re.findall(r"[a-z]_(1?[A-Z]{1,3}1?[A-Z]?)$", name)))
     assert named
     assert named <= known
+
+
+def test_the_messages_of_the_limits_are_those_of_the_code() -> None:
+    sources = (path.read_text(encoding="utf-8") for floor in OURS[:4] for path in (ROOT / floor).rglob("*.py"))
+    texts = " ".join(re.sub(r'"\s*\n\s*f?"', "", source) for source in sources)
+    rows = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8").partition("| message |")[2].splitlines()
+    messages = [
+        each for row in rows if row.startswith("| `") for each in re.findall(r"`([^`]{5,})`", row.split("|")[1])
+    ]
+    assert len(messages) > 30
+    assert [each for each in messages if each.strip() not in texts] == []
