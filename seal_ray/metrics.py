@@ -73,7 +73,7 @@ METRICS = (
     Metric(
         "solver/kl",
         "nats",
-        "KL divergence to the reference policy (k3), mean over sampled tokens without hint-stripped rows.",
+        "KL to the reference policy (k3), mean over sampled tokens of rows that are not hint-stripped.",
     ),
     Metric("solver/clip_fraction", "share", "Sampled tokens whose importance ratio was clipped."),
     Metric("solver/capped_fraction", "share", "Sampled tokens whose importance weight was capped."),
