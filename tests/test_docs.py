@@ -36,9 +36,10 @@ def test_there_are_such_tables() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_no_path_in_a_table_is_dead(page: Path) -> None:
-    """Paths are below the folder in the page's title or the one above it, below any of ours, or below the root."""
-    title = page.read_text(encoding="utf-8").splitlines()[0]
-    folders = [ROOT / found for found in re.findall(r"`([\w/]+/)`", title)] or [ROOT / each for each in OURS]
+    """Paths are below the folder that the title or the words above the table name, any of ours, or the root."""
+    above = page.read_text(encoding="utf-8").partition("| to change |")[0].strip()
+    stated = re.findall(r"`([\w/]+/)`", above.partition("\n")[0] + above.rpartition("\n\n")[2])
+    folders = [ROOT / found for found in stated] or [ROOT / each for each in OURS]
     for name, before in named(page):
         places = [ROOT, *folders, *(each.parent for each in folders)]
         places += [path for folder in folders for path in folder.rglob("*") if path.is_dir()]
@@ -100,3 +101,14 @@ def test_the_legend_has_every_letter_of_a_shape() -> None:
                 named |= set("".join(re.findall(r"[a-z]_(1?[A-Z]{1,3}1?[A-Z]?)$", name)))
     assert named
     assert named <= known
+
+
+def test_the_messages_of_the_limits_are_those_of_the_code() -> None:
+    sources = (path.read_text(encoding="utf-8") for floor in OURS[:4] for path in (ROOT / floor).rglob("*.py"))
+    texts = " ".join(re.sub(r'"\s*\n\s*f?"', "", source) for source in sources)
+    rows = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8").partition("| message |")[2].splitlines()
+    messages = [
+        each for row in rows if row.startswith("| `") for each in re.findall(r"`([^`]{5,})`", row.split("|")[1])
+    ]
+    assert len(messages) > 30
+    assert [each for each in messages if each.strip() not in texts] == []

@@ -11,14 +11,15 @@ from tests.processes import seal_ray
 from tests.readme import BLOCKS, ROOT, TEXT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PYTHON = [content for language, content in BLOCKS if language == "python" and content in README]
+CONCEPTS = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8")
+PYTHON = [content for language, content in BLOCKS if language == "python" and content in README + CONCEPTS]
 LINES = [line.split(" #")[0].strip() for line in README.splitlines()]
 COMMANDS = [line for line in LINES if line.startswith(("seal-ray tasks", "seal-ray play"))]
 TARGETS = set(re.findall(r"(?:^|`)make ([a-z]+)\b", TEXT, re.MULTILINE))
 
 
 def test_the_readme_has_examples() -> None:
-    assert len(PYTHON) >= 2
+    assert len(PYTHON) >= 3
     assert len(COMMANDS) >= 3
     assert {"demo", "test", "lint", "bench"} <= TARGETS
 

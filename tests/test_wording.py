@@ -1,4 +1,4 @@
-"""The language of the code: banned wordings, names, and one definition for each class name."""
+"""The language of code and pages: banned wordings, names, and one definition for each class name."""
 
 import ast
 import io
@@ -10,6 +10,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FLOORS = ("envs", "policies", "seal_ray", "tuning")
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.stem != "config"),
+    *(page for page in sorted((ROOT / "docs" / "results").glob("*.md")) if page.stem != "PROVENANCE"),
+]
+"""The hand-written pages; PROVENANCE.md has dates and the names of then."""
 BANNED = {
     r"in (the )?place of": "instead of",
     r"\bbeside\b": "alongside, next to, with",
@@ -24,13 +30,17 @@ BANNED = {
     r"\b(crutch|anchored|authorship|curation|sitting|happening)\b": "the term of the glossary",
     r"\bwhoever\b|\bsomebody\b|\bnobody\b|\banybody\b": "the actor",
 }
-"""Wording in docstrings, comments and messages → what to write instead."""
+"""Wording in docstrings, comments, messages and pages → what to write instead."""
+DIARY = {r"seen in passing": "the measurement, or nothing", r"\b20\d\d-\d\d-\d\d\b": "the present: no dates"}
+"""The same for pages alone."""
 NAMES = {
     r"^_?of_|^_?(of|in|at|by|for|with|from|to|on|over|under|beside)$": "a function is named for what it does",
     r"(?i)crutch|anchored|authorship|sitter|\bsitting\b|happening|give_way|unless_stuck|division\b": "the term for it",
 }
 """Names of functions, classes, arguments and attributes → the rule."""
 ALLOWED: dict[tuple[str, str], str] = {
+    ("docs/concepts.md", "is asked"): "a guideline, which a model reads",
+    ("docs/solver.md", "2024-07-26"): "a date that a template reads",
     ("envs/dialogue.py", "over"): "the name in gymnasium's interface of a game",
     ("envs/interface/leaks.py", "of"): "an alternative constructor of a private value",
     ("envs/toolworld/compose.py", "was told"): "a text of a task's soundness, which runs record",
@@ -62,6 +72,15 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, " ".join(node.value.split())
 
 
+def paragraphs(page: Path) -> Iterator[tuple[int, str]]:
+    """Paragraphs and tables without code, with their line."""
+    text = re.sub(
+        r"```.*?```", lambda block: "\n" * block[0].count("\n"), page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    for paragraph in re.finditer(r"\S.*?(?=\n\s*\n|\Z)", text, re.DOTALL):
+        yield text.count("\n", 0, paragraph.start()) + 1, re.sub(r"`[^`]*`", "``", " ".join(paragraph[0].split()))
+
+
 def names(path: Path) -> Iterator[tuple[int, str]]:
     """Names that a file defines, with their line."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -78,12 +97,12 @@ def files(*folders: str) -> Iterator[Path]:
 
 def hits() -> list[tuple[str, int, str, str]]:
     found = []
-    for path in files(*FLOORS, "tests"):
+    for path in (*files(*FLOORS, "tests"), *PAGES):
         where = str(path.relative_to(ROOT))
-        for line, text in texts(path):
+        for line, text in paragraphs(path) if path in PAGES else texts(path):
             found += [
                 (where, line, match[0], instead)
-                for pattern, instead in BANNED.items()
+                for pattern, instead in (BANNED | DIARY if path in PAGES else BANNED).items()
                 for match in re.finditer(pattern, text, re.IGNORECASE if pattern.islower() else 0)
             ]
         for line, name in names(path) if where.startswith(FLOORS) else ():

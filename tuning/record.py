@@ -34,8 +34,8 @@ _CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, _FAILURE, _ENDED = (
 )
 EXAM = "exams/exam.json"
 """The results of `seal-ray exam` with `--out` exams in the run folder."""
-READ = (_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, _FAILURE, _ENDED, EXAM)
-"""The files of a run folder that reports read, all of them small; a trial need not have all."""
+READ = (_CONFIG, _METRICS, _EVALUATIONS, _INTERFACES, "proposals.jsonl", "arms.jsonl", _FAILURE, _ENDED, EXAM)
+"""The small files of a run folder that results are made of, the curator's among them; a trial need not have all."""
 _FAILURE_LENGTH = 500
 
 

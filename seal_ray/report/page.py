@@ -198,9 +198,9 @@ def events(rows: Sequence[Row], arms: Sequence[History]) -> Iterator[Event]:
         for name, text in (("engine", "engine restarts"), ("runner", "env runner restarts")):
             more = (row.get(f"perf/{name}_restarts") or 0) - (before.get(f"perf/{name}_restarts") or 0)
             if more > 0:
-                found.append(Event(row["round"], f"{more:g} {text}"))
+                found.append(Event(row["round"], f"{text}: {more:g}"))
         if faults := row.get("diagnosis/faults"):
-            found.append(Event(row["round"], f"{faults:g} dialogues lost to faults"))
+            found.append(Event(row["round"], f"dialogues lost to faults: {faults:g}"))
         before = row
     yield from sorted(found, key=lambda event: event.round)
 

@@ -120,3 +120,16 @@ def test_hostile_text_shows_as_text(chromium: Browser, folder: Path, name: str, 
         for each in shown.all():
             expect(each).to_be_visible()
             expect(each).to_contain_text("<script>window.ran = 1</script><img src=")
+
+
+def test_the_page_of_10000_rollouts_opens_in_two_seconds(chromium: Browser, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    arms = ("plain", "a1")
+    rollouts = (dialogue(f"t{n // 8}", n % 3 > 0, arm=arms[n % 2], group=n // 8) for n in range(10_000))
+    log_of(run.log_of("round", 4), rollouts)
+    write_page(run)
+    assert run.page.stat().st_size < 20_000_000
+    url = run.page.as_uri()
+    with opened(chromium, url, url) as page:
+        expect(page.get_by_text("Of 1250 tasks that were played both ways")).to_be_visible()
+        assert page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 2000

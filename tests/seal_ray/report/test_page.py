@@ -43,7 +43,11 @@ def test_a_run_s_page_tells_its_story(folder: RunFolder) -> None:
         *("Training rollouts with hints, last round 60.0 %", "Tokens sampled 5,000"),
         *("Window to round 2: a1 promoted", "+0.20 (+0.10 to +0.30)", "it names a task", "pass +20.0 points"),
         *("Failed at first, solved at the end: 1", "base: t1", "Solved at first, failed at the end: 0"),
-        *("Round 2: a1 became the interface in force", "Round 3: 1 engine restarts", "Round 1: 1 dialogues lost"),
+        *(
+            "Round 2: a1 became the interface in force",
+            "Round 3: engine restarts: 1",
+            "Round 1: dialogues lost to faults: 1",
+        ),
         *("Before training on the left", "round 0 user Book a table.", "round 4 user Book a table.", "turn 1: True"),
         *("Of 1 tasks that were played both ways, hints raised success in 1 and lowered it in 0", "cue [HINT] a1"),
         *("seal-ray show . --round 4 --task t9", "tiny-rare"),

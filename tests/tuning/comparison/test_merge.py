@@ -1,5 +1,6 @@
 """Comparisons that were computed in pieces become one, small enough to be kept; pieces must fit."""
 
+import json
 import re
 import tarfile
 from collections.abc import Mapping
@@ -98,9 +99,16 @@ def test_pieces_can_be_packed(tmp_path: Path) -> None:
 
 def test_nothing_large_is_taken_and_no_path_of_this_machine(tmp_path: Path) -> None:
     out = tmp_path / "merged"
-    merge([piece(tmp_path / "first"), piece(tmp_path / "second", first_seed=2)], out)
+    first = piece(tmp_path / "first")
+    curator = {name: json.dumps({"round": 2, name: []}) for name in ("proposals", "arms")}
+    for name, row in curator.items():
+        (first / "trials" / "rules-seed0" / f"{name}.jsonl").write_text(row, "utf-8")
+    merge([first, piece(tmp_path / "second", first_seed=2)], out)
     found = {path.name for path in (out / "trials").rglob("*") if path.is_file()}
-    assert found == {"config.yaml", "metrics.jsonl", "evaluations.jsonl", "interfaces.jsonl"}
+    read = {"config.yaml", "metrics.jsonl", "evaluations.jsonl", "interfaces.jsonl"}
+    assert found == {*read, *(f"{name}.jsonl" for name in curator)}
+    for name, row in curator.items():
+        assert (out / "trials" / "rules-seed0" / f"{name}.jsonl").read_text("utf-8") == row
     assert str(tmp_path) not in (out / "comparison.yaml").read_text("utf-8")
 
 
