@@ -70,7 +70,11 @@ METRICS = (
     Metric("solver/steps", "count", "Gradient steps."),
     Metric("solver/tokens", "tokens", "Sampled tokens that were learnt from, each as often as it was."),
     Metric("solver/loss", "nats", "GRPO loss, mean over the sampled tokens of all steps."),
-    Metric("solver/kl", "nats", "KL divergence to the reference policy (estimator k3), mean over sampled tokens."),
+    Metric(
+        "solver/kl",
+        "nats",
+        "KL to the reference policy (k3), mean over sampled tokens of rows that are not hint-stripped.",
+    ),
     Metric("solver/clip_fraction", "share", "Sampled tokens whose importance ratio was clipped."),
     Metric("solver/capped_fraction", "share", "Sampled tokens whose importance weight was capped."),
     Metric("solver/kl_sampler", "nats", "KL divergence of the sampler to the learner (k3), mean over sampled tokens."),

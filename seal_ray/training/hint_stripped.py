@@ -45,7 +45,7 @@ def loss_metrics(counts: Counts, first: Counts) -> dict[str, float]:
     return {
         "tokens": total.tokens,
         "loss": total.loss / tokens,
-        "kl": total.reference_kl / tokens,
+        "kl": sampled.reference_kl / sampled_tokens,
         "kl_sampler": sampled.sampler_kl / sampled_tokens,
         "clip_fraction": total.clipped / tokens,
         "capped_fraction": sampled.capped / sampled_tokens,
