@@ -63,7 +63,8 @@ def commands(page: Path) -> Iterator[list[str]]:
                     yield [re.sub(r"\$\w+", "1", each) for each in own]
 
 
-WITH_COMMANDS = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if any(commands(page))]
+TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "results").glob("*.md")))
+WITH_COMMANDS = [page for page in TEXTS if any(commands(page))]
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.stem)
