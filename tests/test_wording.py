@@ -116,6 +116,16 @@ def test_the_banned_wordings_are_not_used() -> None:
     assert not wrong, "\n".join(f"{file}:{line}: {text!r}: write {instead}" for file, line, text, instead in wrong[:50])
 
 
+def test_few_sentences_of_pages_are_long() -> None:
+    prose = re.compile(r"(?:[-*] |\d+\. )?[^|#!<\s]")
+    paragraphs_of = (text for page in PAGES for _, text in paragraphs(page) if prose.match(text))
+    items = (item for text in paragraphs_of for item in re.split(r" (?=[*-] |\d+\. )", text))
+    sentences = [each for item in items for each in re.split(r"(?<=[.!?:]) (?=[A-Z`*\[“\"])", item)]
+    long = [each for each in sentences if len(each.split()) > 30]
+    assert len(sentences) > 800
+    assert len(long) < 0.03 * len(sentences), "\n".join(long)
+
+
 def test_a_class_name_has_one_definition() -> None:
     defined: dict[str, list[str]] = defaultdict(list)
     for path in files(*FLOORS):
