@@ -41,9 +41,9 @@ ROWS = [
 
 
 def tables(text: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """The section, the columns and the cells of each row of a page's tables; minus signs of numbers are ASCII."""
+    """The section, the columns and the cells of each row of a page's tables, with ASCII minus signs and spaces."""
     section, columns = "", list[str]()
-    for line in re.sub(r"−(?=\d)", "-", text).splitlines():
+    for line in re.sub(r"−(?=\d)", "-", text.replace("\N{NO-BREAK SPACE}", " ")).splitlines():
         section = line if line.startswith("## ") else section
         if not line.startswith("|"):
             columns = []
@@ -123,6 +123,7 @@ def test_the_readme_has_these_numbers() -> None:
         assert model.endswith(f", {len(values_of(experiment, arm, measure_of(experiment, 'final')))}")
     limits = " ".join(text.replace("−", "-").replace(" points", "").split())
     assert f"lower success in training ({cell('smollm2', 'coevolved', 'guided − plain')})" in limits
+    assert f"as much as a curator ({cell('tiny', 'placebo', 'final − vanilla')})" in limits
     won = float(before("smollm2-bfcl", "BFCL success").partition(" ")[0])
     assert f"wins {won:.0f} % of BFCL's 400 test tasks" in limits
 
