@@ -26,7 +26,6 @@ from envs.profile import FailureProfile
 from envs.registry import Registry
 from envs.toolworld import generate
 from policies.curator.base import CURATORS
-from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.rollouts import RolloutJob, Rollouts
@@ -44,6 +43,7 @@ from seal_ray.report.files import RunFolder
 from seal_ray.rollout.types import Arm
 from seal_ray.training.hint_stripped import RowLoss
 from tests.conftest import STARTUP
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.scripts import collected, oracle
 from tests.refusal import refusal
 from tests.seal_ray.proposing.proposers import PLAIN_INTERFACE, A, B, curator_loop, groups_at, propose, written

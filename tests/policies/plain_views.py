@@ -21,7 +21,6 @@ from envs.task import Task, ToolCall
 from envs.toolworld import generate
 from policies import tiny
 from policies.engine import GenRequest, GenResult
-from policies.engine.scripted import ScriptedEngine
 from policies.plain_view import NoView, PlainView, plain_view
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
@@ -29,6 +28,7 @@ from policies.trajectory import Trajectory
 from tests.envs.advice import ADVICE
 from tests.fuzz.completions import KINDS
 from tests.policies.chat_models import chat_format, chat_tokenizer
+from tests.policies.scripted_engine import ScriptedEngine
 
 WIDE = Budgets(prompt=60_000, response=4096, context=131_072)
 _COMPLETION = 4_000

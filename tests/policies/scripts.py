@@ -9,10 +9,10 @@ from envs.profile import FailureProfile
 from envs.task import Task
 from envs.verifier import Outcome, TurnVerdict
 from policies.engine import GenRequest
-from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
 from policies.rollouts import RolloutJob, Rollouts
 from policies.trajectory import Trajectory
+from tests.policies.scripted_engine import ScriptedEngine
 
 Answer = Callable[[GenRequest], Sequence[int]]
 

@@ -10,10 +10,10 @@ from envs.exams import Conversation, Past, Said
 from envs.sources import find_task
 from envs.task import ToolCall
 from policies.candidate import EngineCandidate, conversation_prompt
-from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from tests.policies.chat_models import chat_format
+from tests.policies.scripted_engine import ScriptedEngine
 
 TASK = find_task("toolworld_train_base_000003")
 QUESTION = Message("user", "Which files are here?")

@@ -21,12 +21,12 @@ from policies.curator import Tried
 from policies.curator.llm import LLMCurator
 from policies.curator.proposal_text import PROPOSAL_SCHEMA, read_proposal, write_proposal
 from policies.engine import BASE, EngineDead
-from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
 from policies.proposer import Proposal
 from tests.policies import scripts
+from tests.policies.scripted_engine import ScriptedEngine
 
 MODEL = open_model(tiny.NAME)
 FORM = ChatFormat.load(MODEL.path, MODEL.dialect)

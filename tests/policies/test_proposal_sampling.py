@@ -9,11 +9,11 @@ import pytest
 from envs.dialogue import Message
 from envs.errors import UserError
 from policies import tiny
-from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import ProposalSampler, Writing, both_ends, outermost_object
 from policies.proposer import Proposal
+from tests.policies.scripted_engine import ScriptedEngine
 
 CONTEXT = 64
 MOST = 16

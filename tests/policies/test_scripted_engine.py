@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from policies.engine import Adapter, BadRequest, Engine, EngineDead, Finish, GenRequest
-from policies.engine.scripted import ScriptedEngine
+from tests.policies.scripted_engine import ScriptedEngine
 
 PROMPT = (5, 6, 7)
 

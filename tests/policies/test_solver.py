@@ -14,12 +14,12 @@ from envs.errors import UserError
 from envs.interface import Interface
 from envs.toolworld import tasks
 from policies.engine import EngineDead, GenRequest
-from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
 from policies.rollouts import MAX_RESTARTS, RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import End, Trajectory, derive_seed, interface_id
 from tests.policies.chat_models import chat_format, chat_tokenizer
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.scripts import DiesAtOnce, babble, collected, oracle
 
 BUDGETS = Budgets(prompt=60_000, response=512, context=65_536)

@@ -19,7 +19,6 @@ from envs.task import ToolCall
 from envs.text import map_texts, valid_text
 from policies.curator.proposal_text import read_proposal
 from policies.engine import GenRequest
-from policies.engine.scripted import ScriptedEngine
 from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
@@ -28,6 +27,7 @@ from seal_ray.evaluation.resumable_log import ResumableLog
 from seal_ray.report.files import JsonLines
 from tests.envs.players import begun
 from tests.policies.chat_models import FAMILIES, family_tokenizer
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.test_control_tokens import form_of
 
 HALF = "\ud83d"

@@ -18,7 +18,6 @@ from envs.errors import UserError
 from envs.profile import FailureProfile
 from envs.specifications import Rejected, Specification, writable
 from policies import tiny
-from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
@@ -30,6 +29,7 @@ from policies.task_writer.shuffled import elsewhere
 from policies.tiny import encoding
 from policies.tiny.specifications import DEEPEST, SpecificationDemonstration, specification_demonstrations
 from policies.tiny.training import WRITER_RECIPE
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.scripts import says, seen
 
 MODEL = open_model(tiny.NAME)

@@ -13,7 +13,6 @@ from typing import Any
 
 from envs.sources import find_task
 from policies.engine import Engine, GenRequest, GenResult
-from policies.engine.scripted import ScriptedEngine
 from policies.engine.stored import StoredWeights
 from policies.models import open_model
 from policies.prompting import ChatFormat
@@ -21,6 +20,7 @@ from seal_ray.config.schema import EnvironmentSection, EvaluationSection
 from seal_ray.evaluation.suites import evaluation_tasks
 from seal_ray.rollout.engine_actor import EngineSpec
 from seal_ray.rollout.tasks import TaskStream
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.scripts import oracle_script
 
 HANG = "HANG"

@@ -11,12 +11,12 @@ from envs.sources import find_task
 from envs.task import Category
 from policies.engine import Engine, GenRequest
 from policies.engine.choice import start_engine
-from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from seal_ray.config.schema import EnvironmentSection
 from seal_ray.rollout.engine_actor import EngineSpec
 from seal_ray.rollout.tasks import TaskStream
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.scripts import oracle_script
 from tests.seal_ray.algorithm.engines import asked
 

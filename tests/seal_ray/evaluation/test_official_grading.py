@@ -7,11 +7,11 @@ from pathlib import Path
 from envs.bfcl.source import REGISTERED, SOURCE
 from envs.bfcl.tasks import load_tasks
 from policies.engine import GenRequest
-from policies.engine.scripted import ScriptedEngine
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
 from seal_ray.evaluation.records import Record
 from tests.policies.chat_models import chat_format, chat_tokenizer
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.scripts import babble, oracle
 from tests.seal_ray.evaluation.grading import official_failures
 

@@ -17,7 +17,6 @@ from envs.exams import EXAMS, Conversation, Exam, Item
 from envs.task import ToolCall
 from policies.candidate import conversation_prompt
 from policies.engine import GenRequest
-from policies.engine.scripted import ScriptedEngine
 from policies.solver import Budgets
 from seal_ray.cli.exam import exam_settings
 from seal_ray.exams.exam_run import AnswerLog, choose_items
@@ -26,6 +25,7 @@ from tests.bench.single_turn_parity import ground_truth, verdict
 from tests.command_line import Refusal
 from tests.envs.apibank.folder import FOLDER, needs_data
 from tests.envs.web_search.stand_in import StandIn, running
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.seal_ray.exams.test_sitting import FORM, SITTER, sit
 
 CONTEXT = 100_000

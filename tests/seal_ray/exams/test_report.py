@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from envs.exams import Exam
-from policies.engine.scripted import ScriptedEngine
 from seal_ray.exams.exam_run import Answer, AnswerLog
 from seal_ray.exams.report import exam_rows, exam_table, write, write_exam_log
 from seal_ray.report.inspect_log import LoggedSample, read_samples
 from seal_ray.statistics import Interval, mcnemar, paired_difference, wilson
 from tests.command_line import RunMain
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.seal_ray.exams.test_sitting import EXAM, adds, sit
 from tests.seal_ray.inspect_reader import read_by_inspect
 

@@ -12,11 +12,11 @@ from envs.errors import SealError, UserError
 from envs.exams import Candidate, Exam, Item, Mark
 from envs.task import JSON
 from policies.engine import GenRequest
-from policies.engine.scripted import ScriptedEngine
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from seal_ray.exams.exam_run import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.seal_ray.exams.arithmetic import Arithmetic, Sum
 
 MODEL = open_model("tiny")

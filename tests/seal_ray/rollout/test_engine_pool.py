@@ -13,10 +13,10 @@ import pytest
 import ray
 
 from policies.engine import BASE, DeliveryError, Engine, EngineDead, GenRequest, GenResult
-from policies.engine.scripted import ScriptedEngine
 from seal_ray.config.schema import EngineSection
 from seal_ray.rollout.engine_actor import EngineSpec, Payload
 from seal_ray.rollout.engine_pool import EngineLost, EnginePool, RemoteEngine
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]

@@ -11,9 +11,9 @@ import pytest
 import ray
 
 from policies.engine import Engine
-from policies.engine.scripted import ScriptedEngine
 from seal_ray.rollout.engine_actor import EngineActor, EngineSpec
 from seal_ray.rollout.priority import LOWEST
+from tests.policies.scripted_engine import ScriptedEngine
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.runs import built

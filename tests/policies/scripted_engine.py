@@ -1,4 +1,4 @@
-"""An engine without a model, for tests: what it samples is a pure function of the request."""
+"""An engine without a model: what it samples is a pure function of the request."""
 
 from __future__ import annotations
 
