@@ -190,13 +190,17 @@ def test_smollm2_speaks_english() -> None:
     assert "Apache-2.0" in (found.path / "README.md").read_text()
 
 
+EARLIER = ("rope_theta", "rope_scaling")
+"""Keys that written folders have for earlier versions of Transformers."""
+
+
 @pytest.mark.parametrize(("model", "before"), [(SMOLLM2_WARM, NAME), (SMOLLM2_RARE, SMOLLM2_WARM.name)])
 def test_a_warm_started_smollm2_is_the_one_before_it_with_an_adapter_of_the_package(
     model: AdaptedModel, before: str
 ) -> None:
     found, base = open_model(model.name), open_model(before)
     assert (found.name, found.dialect.name, found.context) == (model.name, "qwen", 8192)
-    assert found.config == base.config
+    assert {**base.config, **dict.fromkeys(EARLIER)} == {**found.config, **dict.fromkeys(EARLIER)}
     adapter = read_adapter(model.adapter)
     learnt = load_file(found.path / "model.safetensors")
     changed = 0

@@ -136,7 +136,7 @@ class PlainLearner:
                 old = of_start if own or t.importance_cap is not None else sampled
                 if not number:
                     ratios[own] += [math.exp(c - o) for c, o in zip(current, old, strict=True)]
-                totals["kl"] += sum(_k3(r - c) for c, r in zip(current, of_reference, strict=True))
+                totals["kl"] += sum(_k3(r - c) for c, r in zip(current, of_reference, strict=True)) * (not own)
                 totals["kl_sampler"] += sum(_k3(c - o) for c, o in zip(current, sampled, strict=True)) * (not own)
                 tokens[own] += len(current)
                 clipped[own] += sum(
@@ -157,7 +157,7 @@ class PlainLearner:
         self.proximal = proximal
         every = sum(tokens.values())
         return {
-            **{name: value / (tokens[False] if name == "kl_sampler" else every) for name, value in totals.items()},
+            **{name: value / (every if name == "loss" else tokens[False]) for name, value in totals.items()},
             "ratio_first": sum(ratios[False]) / len(ratios[False]),
             "hint_stripped_ratio_first": sum(ratios[True]) / max(1, len(ratios[True])),
             "gradient_norm": norm,

@@ -12,15 +12,9 @@ import torch
 
 from envs.roles import SOLVER
 from seal_ray.grpo.advantages import group_advantages
-from seal_ray.grpo.losses import OFF_POLICY_WEIGHTS, LossSums
+from seal_ray.grpo.losses import OFF_POLICY_WEIGHTS
 from seal_ray.grpo.rows import Minibatch, Row, make_row
-from seal_ray.training.hint_stripped import (
-    Counts,
-    Internalisation,
-    internalisation,
-    internalisation_metrics,
-    loss_metrics,
-)
+from seal_ray.training.hint_stripped import Internalisation, internalisation, internalisation_metrics
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY
 from tests.seal_ray.grpo.reference import scores
@@ -182,8 +176,3 @@ def test_learners_measures_are_put_together() -> None:
 def test_off_policy_weights_are_their_formulas(name: str, weights: list[float]) -> None:
     rho = torch.tensor([1e-6, 0.01, 0.04, 0.25, 1.0, 3.0], dtype=torch.float64)
     assert OFF_POLICY_WEIGHTS.make(name)(rho.log()).tolist() == pytest.approx(weights)
-
-
-def test_the_kl_leaves_out_tokens_that_other_prompts_sampled() -> None:
-    counts = Counts(LossSums(tokens=2, reference_kl=1.0), LossSums(tokens=8, reference_kl=80.0))
-    assert loss_metrics(counts, counts)["kl"] == 0.5
