@@ -23,7 +23,7 @@ class Chat:
     """A dialogue on a page.
 
     Attributes:
-        lines: As those of `message_lines`.
+        lines: (name, text) of each message, as `message_lines` returns them.
         command: Shows the whole dialogue in a terminal, in the folder of the page.
     """
 
@@ -63,9 +63,9 @@ def message_lines(sample: LoggedSample) -> Iterator[tuple[str, str]]:
             yield "cue", shortened(cue.lstrip())
 
 
-def shortened(text: str, most: int = _MESSAGE) -> str:
+def shortened(text: str) -> str:
     """The text, or its first characters and their number."""
-    return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
+    return text if len(text) <= _MESSAGE else f"{text[:_MESSAGE]} … ({len(text):,} characters)"
 
 
 def show_command(folder: str, round_number: int, task: str) -> str:
