@@ -1,5 +1,7 @@
 """Processes that start as forks of one (tests/startup) draw different random numbers."""
 
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -8,7 +10,9 @@ import numpy as np
 import pytest
 import ray
 
-pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.long]
+from tests.readme import ROOT
+
+pytestmark = pytest.mark.long
 
 
 class Drawing:
@@ -24,6 +28,28 @@ class Drawing:
 
 
 def test_forks_draw_ids_of_their_own() -> None:
+    """In a pytest of its own: workers are no forks if a test has changed a variable that the server had read."""
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-o",
+        "python_functions=check_*",
+        "-p",
+        "no:cacheprovider",
+        __file__,
+    )
+    own = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SEAL_RAY_TESTS", "RAY_"))
+    }
+    done = subprocess.run(command, env=own, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "1 passed" in done.stdout
+
+
+@pytest.mark.usefixtures("cluster")
+def check_forks_draw_ids_of_their_own() -> None:
     actors: list[Any] = [ray.remote(Drawing).options(num_cpus=0.1).remote() for _ in range(3)]
     drawn, forks = zip(*ray.get([actor.draw.remote() for actor in actors]), strict=True)
     for actor in actors:
