@@ -26,8 +26,8 @@ docs: setup ## build the site of docs/ in build/site, by MkDocs and by its succe
 	@test -x .venv/docs/bin/python || $(BIN)/python -m venv .venv/docs
 	@.venv/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	$(BIN)/python -m seal_ray.cli.reference docs/reference
-	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict --site-dir build/mkdocs
-	.venv/docs/bin/zensical build --strict
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/python -m mkdocs build --strict --site-dir build/mkdocs
+	.venv/docs/bin/python -m zensical build --strict
 
 # Where CUDA is installed, the tests for it: the others are for CPUs.
 test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)

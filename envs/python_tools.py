@@ -67,8 +67,8 @@ def tools_source(
     Raises:
         UserError: A method or an annotation does not fit, or a call of the ground truth breaks its schema or fails.
     """
-    world = PythonWorld(tools())
-    documents, setting = tuple(world.tools.values()), _PythonSetting(tools)
+    setting = _PythonSetting(tools, tools_of(tools()))
+    documents = tuple(setting.documents.values())
     parts = {
         part: [_task(f"{name}_{part}_{number}", requests, documents, setting) for number, requests in enumerate(tasks)]
         for part, tasks in (("train", train), ("dev", dev), ("test", test))
@@ -94,25 +94,23 @@ def _task(task_id: str, requests: Sequence[Request], documents: tuple[ToolDoc, .
 @dataclass(frozen=True)
 class _PythonSetting:
     tools: Callable[[], object]
+    documents: Mapping[str, ToolDoc]
 
     def ready(self) -> "Callable[[], PythonWorld]":
-        return lambda: PythonWorld(self.tools())
+        return lambda: PythonWorld(self.tools(), self.documents)
 
 
 class PythonWorld:
     """A world whose tools are the public methods of an instance, and whose state is its public attributes."""
 
-    def __init__(self, instance: object) -> None:
+    def __init__(self, instance: object, tools: Mapping[str, ToolDoc]) -> None:
         self._instance = instance
         self._name = type(instance).__name__
-        methods = inspect.getmembers(type(instance), inspect.isfunction)
-        self.tools = {name: _document(self._name, name, each) for name, each in methods if not name.startswith("_")}
-        if not self.tools:
-            raise UserError(f"{self._name}: it has no public method, and so no tool.")
+        self._tools = tools
 
     def offers(self, name: str) -> bool:
         """Whether a public method has that name."""
-        return name in self.tools
+        return name in self._tools
 
     def cost(self, wanted: ToolCall) -> Cost:
         """The cost of reading the call and the state: a method's own work is not counted."""
@@ -123,9 +121,9 @@ class PythonWorld:
         """Calls the method, if the call keeps to its schema. An exception is an error result."""
         if (cost or self.cost(wanted)).work > MAX_CALL_WORK:
             return CallResult("The call would read too much.", is_error=True)
-        if wanted.name not in self.tools:
+        if wanted.name not in self._tools:
             return CallResult(f"There is no tool {wanted.name!r:.80}.", is_error=True)
-        if violations := check_call(wanted, self.tools[wanted.name]):
+        if violations := check_call(wanted, self._tools[wanted.name]):
             text = "; ".join(f"{each.argument}: {each.kind}" for each in violations[:5])
             return CallResult(f"The arguments do not fit ({text}).", is_error=True)
         try:
@@ -138,6 +136,15 @@ class PythonWorld:
         """A copy of the public attributes, by class and name."""
         public = {name: value for name, value in vars(self._instance).items() if not name.startswith("_")}
         return {f"{self._name}.{name}": deepcopy(value) for name, value in public.items()}
+
+
+def tools_of(instance: object) -> dict[str, ToolDoc]:
+    """Name → tool of each public method. Raises `UserError` if there is none, or one does not fit."""
+    class_name, methods = type(instance).__name__, inspect.getmembers(type(instance), inspect.isfunction)
+    tools = {name: _document(class_name, name, each) for name, each in methods if not name.startswith("_")}
+    if not tools:
+        raise UserError(f"{class_name}: it has no public method, and so no tool.")
+    return tools
 
 
 def _document(class_name: str, name: str, method: Callable[..., Any]) -> ToolDoc:

@@ -1,4 +1,4 @@
-"""The first half of the tutorial runs as it is written, with one round; `make tutorial` runs the whole page."""
+"""The first half of the tutorial runs as written, with one round; `make tutorial` runs the whole page."""
 
 from pathlib import Path
 

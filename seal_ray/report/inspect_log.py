@@ -206,7 +206,7 @@ def read_samples(path: Path, choose: Choose | None = None) -> Iterator[LoggedSam
     """The samples of a log, one at a time. Raises `UserError` for a file that is no log.
 
     Args:
-        choose: Chooses from the samples without messages those that are read, in their order.
+        choose: Chooses the samples to read, in order, from samples without messages.
     """
     wrong = f"{path}: it is no log of dialogues"
     try:

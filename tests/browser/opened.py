@@ -1,4 +1,4 @@
-"""Pages in a browser that may read from one place only, and what is wrong with their layout and accessibility."""
+"""Pages in a browser that may read from one place only, and faults of their layout and accessibility."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,7 +7,7 @@ import pytest
 from envs.dialects import get_dialect
 from envs.dialogue import Dialogue
 from envs.errors import UserError
-from envs.python_tools import PythonWorld, call, tools_source
+from envs.python_tools import PythonWorld, call, tools_of, tools_source
 from envs.task import ToolCall
 
 
@@ -72,7 +72,7 @@ def test_a_dialogue_passes_if_state_and_results_are_those_of_the_ground_truth(ro
     ids=str,
 )
 def test_a_wrong_call_is_an_error_that_changes_nothing(wanted: ToolCall) -> None:
-    world = PythonWorld(Lamps())
+    world = PythonWorld(Lamps(), tools_of(Lamps()))
     before = world.state()
     assert world.execute(wanted).is_error
     assert world.state() == before == {"Lamps.on": {"kitchen": False, "hall": False}}
