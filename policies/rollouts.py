@@ -14,6 +14,7 @@ from envs.text import valid_text
 from policies.engine import Engine, EngineDead
 from policies.solver import Solver
 from policies.trajectory import Trajectory
+from policies.turn_start import TurnStart
 
 T = TypeVar("T")
 
@@ -60,12 +61,13 @@ class EngineRestarter:
 
 @dataclass(frozen=True, slots=True)
 class RolloutJob:
-    """One dialogue to play. The seed repeats it."""
+    """One dialogue to play, or one turn from its `start`. The seed repeats it."""
 
     task: Task
     seed: int
     interface: Interface = Interface.plain()
     protocol: Protocol = Protocol.OFFICIAL
+    start: TurnStart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class Rollouts:
             return await asyncio.gather(*tasks)
 
     async def _play(self, job: RolloutJob) -> Trajectory:
-        settings: dict[str, Any] = {"seed": job.seed, "interface": job.interface, "protocol": job.protocol}
+        settings = {name: getattr(job, name) for name in ("seed", "interface", "protocol", "start")}
         async with self._slots:
             return await self._restarter.until_done(lambda: self._solver.play(job.task, **settings))
 

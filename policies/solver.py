@@ -10,6 +10,7 @@ from envs.task import Task
 from policies.engine import BASE, Engine, Finish, GenRequest
 from policies.prompting import ChatFormat
 from policies.trajectory import End, Recording, Sampled, Trajectory, derive_seed, interface_id
+from policies.turn_start import TurnStart
 from policies.watchdog import Watchdog
 
 
@@ -73,6 +74,18 @@ class TokenDialogue:
         self.record.write(token_ids, logprobs, versions)
         self.sampled.append(Sampled(begin, len(self), cached))
 
+    def replay(self, completions: Sequence[Sequence[int]], budgets: Budgets) -> End | None:
+        """Acts on completions of an earlier dialogue, which count as read. Returns what ended the dialogue, if any."""
+        for token_ids in completions:
+            if len(self) + len(token_ids) > budgets.context:
+                return End.CONTEXT
+            begin = len(self)
+            self.record.read(token_ids)
+            self.sampled.append(Sampled(begin, len(self)))
+            if not self.act():
+                return End.FINISHED
+        return None
+
     def text(self, completion: Sampled) -> str:
         """The text of a completion."""
         return self._form.text(self.record.token_ids_T[completion.begin : completion.end])
@@ -102,21 +115,32 @@ class Solver:
     watch: Watchdog = field(default_factory=Watchdog)
 
     async def play(
-        self, task: Task, *, seed: int, interface: Interface = Interface.plain(), protocol: Protocol = Protocol.OFFICIAL
+        self,
+        task: Task,
+        *,
+        seed: int,
+        interface: Interface = Interface.plain(),
+        protocol: Protocol = Protocol.OFFICIAL,
+        start: TurnStart | None = None,
     ) -> Trajectory:
-        """Plays one dialogue to its end. The same seed gives the same trajectory, whatever else the engine does.
+        """Plays one dialogue to its end, or one turn from its `start`: the rest of that dialogue is not reached.
 
-        Raises `EnvironmentFault` for a broken task, and the engine's errors; nothing that a model writes raises.
+        The same seed gives the same trajectory, whatever else the engine does. Raises `EnvironmentFault` for a broken
+        task, and the engine's errors; nothing that a model writes raises.
         """
         context = self.budgets.context
         with self.watch.over(task.id, seed):
             played = TokenDialogue(task, self.form, interface=interface, protocol=protocol, context=context)
-        end = End.PROMPT if len(played) > self.budgets.prompt else None
+            end = End.PROMPT if len(played) > self.budgets.prompt else None
+            if start is not None and end is None:
+                end = played.replay(start.completions, self.budgets)
         while end is None:
             end = await self.say(played, seed)
             if end is None:
                 with self.watch.over(task.id, seed):
                     end = None if played.act() else End.FINISHED
+                if end is None and start is not None and played.dialogue.turn != start.turn:
+                    end = End.TURN
         dialogue = played.dialogue
         acted_on = sum(map(len, dialogue.trace.turns))
         if end is not End.FINISHED:

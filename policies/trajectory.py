@@ -85,6 +85,8 @@ class End(StrEnum):
     """The dialogue filled the context."""
     STEPS = "steps"
     """As many completions were sampled as the budget allows."""
+    TURN = "turn"
+    """The turn that was to be played has ended: a turn probe."""
 
 
 @dataclass(frozen=True, slots=True)

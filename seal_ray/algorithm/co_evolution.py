@@ -51,6 +51,7 @@ class CoEvolution:
             agents.get(CURATOR),
             solver=self.solver.model,
             guarded=lambda: [*tested, *self._planner.tasks.finite_set],
+            play=self._play_checked,
         )
         self.task_writer = start_task_writer_loop(spec, agents.get(TASK_WRITER), tested=tested, play=self._play_checked)
         self._planner.written = self.task_writer

@@ -174,6 +174,14 @@ class LLMCuratorSection(GuidingCuratorSection, ProposerSection):
     reward: str = "gain"
     """Value of an arm: gain (success minus plain success), frontier or alpha (success near one half), or
     package.module:NAME."""
+    probe_points: Annotated[int, Field(ge=0)] = 0
+    """Turn probes of the best proposals: turns of the last window that are sampled again under a proposal. The best by
+    probe become arms, and the gain in passed turns is the reward of all. 0 leaves probes out."""
+    probe_failing: Share = 0.75
+    """Share of probed turns that failed in the last window; the others passed."""
+    probe_budget: Share = 0.2
+    """Largest number of tokens that a window's probes sample, as a share of the last window's rollouts; it lowers
+    probe_points."""
 
 
 class TaskWriterSection(Section):

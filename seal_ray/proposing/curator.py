@@ -22,16 +22,19 @@ from seal_ray.agent import Agent
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import CuratorSection, LLMCuratorSection
 from seal_ray.grpo.advantages import REJECTION_STEP, centred_advantages
+from seal_ray.grpo.rows import Row
 from seal_ray.proposing.arms import ArmStatistics, CuratorWindow
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
 from seal_ray.proposing.loop import ProposalLoop
+from seal_ray.proposing.part_values import parts_of
+from seal_ray.proposing.probed import ProbedProposals
+from seal_ray.proposing.turn_probes import Play, TurnProber
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, arms_of
 
 
-def shown_text(interface: Interface) -> tuple[object, ...]:
+def shown_text(interface: Interface) -> frozenset[str]:
     """The content of an interface, without case, spaces, full stops and order."""
-    guidelines = {" ".join(text.split()).rstrip(" .").casefold() for text in interface.guidelines}
-    return (frozenset(interface.schema_cues), interface.recovery, frozenset(guidelines))
+    return frozenset(parts_of(interface))
 
 
 def likeliest_first(proposals: Sequence[Proposal[Interface]]) -> list[Proposal[Interface]]:
@@ -115,14 +118,21 @@ class CuratorLoop(ProposalLoop[Interface]):
     """The curator, the incumbent arm and the window.
 
     The proposal of a curator without a model becomes the incumbent at once. The proposals of a language model are
-    checked by the `guard` against leaks, and played as arms; `statistics` compares all arms.
+    checked by the `guard` against leaks, and played as arms; `statistics` compares all arms. `probed` scores them
+    by turn probes, if the run has any: the best become arms, and all learn from their credits.
     """
 
     name = CURATOR
     update = staticmethod(centred_advantages)
 
     def __init__(
-        self, section: CuratorSection, curator: Curator, *, agent: Agent | None = None, guard: RunGuard | None = None
+        self,
+        section: CuratorSection,
+        curator: Curator,
+        *,
+        agent: Agent | None = None,
+        guard: RunGuard | None = None,
+        probed: ProbedProposals | None = None,
     ) -> None:
         super().__init__(curator, agent, section.update_every)
         self.curator = curator
@@ -132,6 +142,7 @@ class CuratorLoop(ProposalLoop[Interface]):
         reward = CuratorReward() if self._llm is None else CURATOR_REWARDS.make(self._llm.reward)
         self.statistics = ArmStatistics(reward, by_category=self.tasks_may_choose)
         self._guard = guard
+        self.probed = probed
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -185,11 +196,12 @@ class CuratorLoop(ProposalLoop[Interface]):
                 self.incumbent = PLAIN_ARM
         before = self.incumbent.interface
         earlier, room = self._room(rollouts) if self._llm is not None else ([], 1)
-        written = 1 if self._llm is None else self._llm.proposals if room else 0
+        written = 1 if self._llm is None else self._llm.proposals if room or self.probed is not None else 0
         work = self.curator.propose(profile, incumbent=before, n=written, round_number=round_number, seed=seed)
         self.proposals = self.write(work, heal)
         chosen: Sequence[Interface] = ()
         if self._llm is not None:
+            self._probe(seed, heal)
             chosen = self._pick(self._llm.pick, [Interface.plain(), before, *earlier], room)
         else:
             accepted = [each.value for each in self.proposals if each.value is not None and each.accepted]
@@ -206,13 +218,34 @@ class CuratorLoop(ProposalLoop[Interface]):
         if rollouts is not None:
             room = self.statistics.room(rollouts, room, others=int(not self.incumbent.plain))
             if not room:
-                _log.warning("the curator is not called: %d rollouts under arms cannot tell a new arm apart", rollouts)
+                _log.warning("no new arm is played: %d rollouts under arms cannot distinguish one", rollouts)
         earlier = self.statistics.challenger(self.incumbent) if room else None
         if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
             return [], room
         return [earlier], room - 1
 
+    def _probe(self, seed: int, heal: Callable[[], None]) -> None:
+        """Scores the proposals by turn probes."""
+        if self.probed is None:
+            return
+        assert isinstance(self.curator, LLMCurator)
+        assert self._guard is not None
+        check = self._guard.check
+        self.probed.archive = [pair for pair in self.probed.archive if pair[0].value and check(pair[0].value) is None]
+        self.probed.score(self.proposals, seed)
+        texts = [text for text, _ in self.probed.archive]
+        if texts and self.agent is not None and self.agent.spec.trainable:
+            rescored = self.write(self.curator.rescored(texts), heal)
+            self.probed.archive = [
+                (text, credit) for text, (_, credit) in zip(rescored, self.probed.archive, strict=True)
+            ]
+
     def _pick(self, pick: str, known: Sequence[Interface], most: int) -> list[Interface]:
+        if self.probed is not None:
+            # Without probes, garbled texts must not be played: the next prompt would quote them.
+            scored = any(self.probed.credits)
+            ranked = self.probed.ranked(self.proposals) if scored else likeliest_first(self.proposals)
+            return first_distinct(ranked, known, most)
         if pick == "varied":
             return most_varied(self.proposals, known, most, tried=[*self.statistics.interfaces.values()])
         proposals = likeliest_first(self.proposals) if pick == "likeliest" else self.proposals
@@ -220,7 +253,17 @@ class CuratorLoop(ProposalLoop[Interface]):
 
     def observe(self, round_number: int, groups: Sequence[Group]) -> dict[str, float]:
         self.window.observe(groups)
-        return {"curator/arms": (len(self.window.arms) - 1) * self.begins_at(round_number)}
+        metrics: dict[str, float] = {"curator/arms": (len(self.window.arms) - 1) * self.begins_at(round_number)}
+        if self.begins_at(round_number):
+            metrics |= self._text_metrics() | ({} if self.probed is None else self.probed.metrics())
+        if self.probed is not None:
+            self.probed.observe(groups)
+        return metrics
+
+    def _text_metrics(self) -> dict[str, float]:
+        samples = [each.sample for each in self.proposals if each.sample is not None]
+        tokens = sum(sample.sampled_tokens for sample in samples)
+        return {"curator/entropy": -sum(sum(each.sampled_logprobs_T) for each in samples) / tokens} if tokens else {}
 
     def end_window(self, round_number: int) -> tuple[list[float | None], list[dict[str, JSON]], dict[str, float]]:
         del round_number
@@ -238,8 +281,10 @@ class CuratorLoop(ProposalLoop[Interface]):
                 "curator/gain_error": error,
                 "curator/better": probability,
             }
-        arms = [self._arm_that_shows(each.value) for each in self.proposals]
         rows = [self._arm_row(arm, before) for arm in window.arms]
+        if self.probed is not None:
+            return self.probed.rewards(self.proposals), rows, metrics
+        arms = [self._arm_that_shows(each.value) for each in self.proposals]
         return [None if arm is None else values.get(arm.id) for arm in arms], rows, metrics
 
     def rejected_reward(self, values: Sequence[float]) -> float:
@@ -270,6 +315,15 @@ class CuratorLoop(ProposalLoop[Interface]):
             "promoted": arm == self.incumbent != before,
         }
 
+    def training_rows(self, rewards: Sequence[float | None]) -> list[Row]:
+        return super().training_rows(rewards) if self.probed is None else self.probed.training_rows(self.proposals)
+
+    def rows(self, rewards: Sequence[float | None] | None) -> list[dict[str, JSON]]:
+        rows = super().rows(rewards)
+        if self.probed is None:
+            return rows
+        return [{**row, **credit} for row, credit in zip(rows, self.probed.rows(), strict=True)]
+
     def value_row(self, proposal: Proposal[Interface]) -> dict[str, JSON]:
         return {} if proposal.value is None else _interface_row(proposal.value)
 
@@ -285,6 +339,8 @@ class CuratorLoop(ProposalLoop[Interface]):
             "incumbent": interface_to_dict(self.incumbent.interface),
             "statistics": self.statistics.get_state(),
             "window": self.window.to_dict(),
+            "probed": None if self.probed is None else self.probed.get_state(),
+            "archive": [] if self.probed is None else [self.dump_proposal(text) for text, _ in self.probed.archive],
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -292,6 +348,8 @@ class CuratorLoop(ProposalLoop[Interface]):
         self.incumbent = Arm(interface_from_dict(state["incumbent"]))
         self.statistics.set_state(state["statistics"])
         self.window = CuratorWindow.from_dict(state["window"])
+        if self.probed is not None and state.get("probed") is not None:
+            self.probed.set_state(state["probed"], [self.load_proposal(text) for text in state["archive"]])
 
 
 def _interface_row(interface: Interface) -> dict[str, JSON]:
@@ -299,15 +357,17 @@ def _interface_row(interface: Interface) -> dict[str, JSON]:
 
 
 def start_curator_loop(
-    spec: RunSpec, agent: Agent | None, *, solver: ModelFolder, guarded: Callable[[], Iterable[Task]]
+    spec: RunSpec, agent: Agent | None, *, solver: ModelFolder, guarded: Callable[[], Iterable[Task]], play: Play
 ) -> CuratorLoop:
     """The curator of a run. `agent` is its language model, if any, whose proposals are checked for leaks.
 
-    The guard checks them against the `guarded` tasks, and counts tokens of the `solver`.
+    The guard checks them against the `guarded` tasks, and counts tokens of the `solver`. Turn probes `play` groups.
     """
     kind = spec.curator.kind
     if agent is None:
         return CuratorLoop(spec.curator, CURATORS.make(kind, dict(spec.curator)))
     guard = RunGuard(guarded(), solver)
     curator: Curator = agent.make_proposer(CURATORS.find(kind), check=guard.check)
-    return CuratorLoop(spec.curator, curator, agent=agent, guard=guard)
+    probing = isinstance(spec.curator, LLMCuratorSection) and spec.curator.probe_points > 0
+    probed = ProbedProposals(TurnProber(spec, play)) if probing else None
+    return CuratorLoop(spec.curator, curator, agent=agent, guard=guard, probed=probed)

@@ -137,27 +137,26 @@ class ProposalLoop(ABC, Generic[T]):
         """JSON values for a checkpoint."""
         return {
             "proposer": self.proposer.get_state(),
-            "proposals": [
-                {
-                    "value": None if each.value is None else self.dump(each.value),
-                    "rejection": each.rejection,
-                    "sample": None if each.sample is None else asdict(each.sample),
-                }
-                for each in self.proposals
-            ],
+            "proposals": [self.dump_proposal(each) for each in self.proposals],
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The inverse of `get_state`."""
         self.proposer.set_state(state["proposer"])
-        self.proposals = tuple(
-            Proposal(
-                None if each["value"] is None else self.load(each["value"]),
-                each["rejection"],
-                None if each["sample"] is None else _sample(each["sample"]),
-            )
-            for each in state["proposals"]
-        )
+        self.proposals = tuple(map(self.load_proposal, state["proposals"]))
+
+    def dump_proposal(self, proposal: Proposal[T]) -> dict[str, JSON]:
+        """A proposal for a checkpoint."""
+        return {
+            "value": None if proposal.value is None else self.dump(proposal.value),
+            "rejection": proposal.rejection,
+            "sample": None if proposal.sample is None else asdict(proposal.sample),
+        }
+
+    def load_proposal(self, row: Mapping[str, Any]) -> Proposal[T]:
+        """The inverse of `dump_proposal`."""
+        value = None if row["value"] is None else self.load(row["value"])
+        return Proposal(value, row["rejection"], None if row["sample"] is None else _sample(row["sample"]))
 
 
 def _sample(value: Mapping[str, Any]) -> Sample:

@@ -151,7 +151,7 @@ class _Player:
             return Group(plan, tuple(Member(arm, fault) for arm in plan.arms))
         outcomes = await rollouts.play_or_fault(
             [
-                RolloutJob(task, seed, arm.interface, plan.protocol)
+                RolloutJob(task, seed, arm.interface, plan.protocol, plan.start)
                 for seed, arm in zip(plan.seeds, plan.arms, strict=True)
                 if (plan.task, seed) not in lost
             ],
@@ -163,7 +163,7 @@ class _Player:
         for seed, arm in zip(plan.seeds, plan.arms, strict=True):
             outcome = lost.get((plan.task, seed)) or next(played)
             view = None
-            if self._gives_views and isinstance(outcome, Trajectory) and not arm.plain:
+            if self._gives_views and plan.start is None and isinstance(outcome, Trajectory) and not arm.plain:
                 await asyncio.sleep(0)  # other dialogues proceed between two replays
                 with watch.over(task.id, outcome.seed):
                     view = plain_view(outcome, task, self._form, self._budgets)

@@ -18,6 +18,7 @@ from envs.interface import Interface
 from policies.plain_view import NoView, PlainView
 from policies.rollouts import Fault
 from policies.trajectory import Trajectory, interface_id
+from policies.turn_start import TurnStart
 from seal_ray.grpo.rewards import Reward
 
 REWARD_FAULT, LEFT_OUT = "RewardFault", "LeftOut"
@@ -53,7 +54,7 @@ class GroupPlan:
     """The plan of one group: a task, an arm, and a seed for each member.
 
     `number` counts a run's groups from 0. The first `plain_members` play the plain interface, the others the arm; a
-    group with both is a pair.
+    group with both is a pair. With a `start` the members play that turn alone: a turn probe.
     """
 
     number: int
@@ -64,6 +65,7 @@ class GroupPlan:
     seeds: tuple[int, ...]
     temperature: float
     plain_members: int = 0
+    start: TurnStart | None = None
 
     @property
     def arms(self) -> tuple[Arm, ...]:

@@ -1,0 +1,68 @@
+"""`TurnStart`: the beginning of a turn of a played dialogue, from which the turn can be sampled again."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from envs.diagnosis import Label
+from envs.task import JSON
+from policies.trajectory import Trajectory
+
+Kind = tuple[str, str]
+"""The category of a turn's task, and its label if it failed, else an empty text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStart:
+    """The beginning of a turn: its task, its number from 0, and the token ids of all completions before it.
+
+    `label` is the turn's diagnosis as it was played, and `tokens` the number of tokens that were sampled in it.
+    """
+
+    task: str
+    category: str
+    turn: int
+    label: Label
+    tokens: int
+    completions: tuple[tuple[int, ...], ...]
+
+    @property
+    def kind(self) -> Kind:
+        """The stratum of turn probes that it belongs to."""
+        return self.category, str(self.label) if self.label.is_failure else ""
+
+    def to_dict(self) -> dict[str, JSON]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        completions = tuple(tuple(completion) for completion in value["completions"])
+        return cls(**{**value, "label": Label(value["label"]), "completions": completions})
+
+
+def turn_start(trajectory: Trajectory, turn: int) -> TurnStart | None:
+    """The beginning of a turn of a trajectory; None if its dialogue did not reach the end of the turn."""
+    label = trajectory.diagnosis.turns[turn].label
+    steps = [len(steps) for steps in trajectory.trace.turns]
+    before, after = sum(steps[:turn]), sum(steps[: turn + 1])
+    if label is Label.NOT_REACHED or before == after:
+        return None
+    spans = trajectory.sampled
+    return TurnStart(
+        trajectory.task,
+        trajectory.category,
+        turn,
+        label,
+        sum(span.end - span.begin for span in spans[before:after]),
+        tuple(trajectory.token_ids_T[span.begin : span.end] for span in spans[:before]),
+    )
+
+
+def turn_to_probe(trajectory: Trajectory) -> int | None:
+    """The first failed turn, or some turn of a successful dialogue, by its seed; None for a dialogue that was cut."""
+    turns = trajectory.diagnosis.turns
+    failed = next((turn.turn for turn in turns if turn.label.is_failure), None)
+    if failed is None and all(turn.label.is_done for turn in turns):
+        return trajectory.seed % len(turns)
+    return failed

@@ -1,0 +1,90 @@
+"""`PartValues`: what turn probes of all windows say about the parts of interfaces, and so about an interface.
+
+A probe has few points, and proposals repeat each other's guidelines. The gains are therefore regressed on the parts
+that interfaces consist of: `gain = Σ values of its parts + effect of the window + noise`, by Bayes' rule with normal
+priors. The window's effect stands for the plain turns, which all interfaces of a window are compared with.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from envs.interface import Interface, RecoveryLevel
+from envs.task import JSON
+
+PRIOR = 0.1
+"""Standard deviation of a part's value, and of a window's effect, before any probe."""
+DISCOUNT = 0.8
+"""Factor on the information of earlier windows, for each window since: the solver has learnt in between."""
+_WINDOWS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The gain of an interface with these parts in a window's probes, and its standard error."""
+
+    window: int
+    parts: tuple[str, ...]
+    gain: float
+    error: float
+
+
+def parts_of(interface: Interface) -> tuple[str, ...]:
+    """The parts of an interface: its schema cues, its recovery level, and its guidelines without case and spaces.
+
+    Two guidelines are one part only if all words are equal, since one word can be the whole advice.
+    """
+    cues = [f"{cue.kind} {' '.join(cue.tools)}" for cue in interface.schema_cues]
+    recovery = [str(interface.recovery)] if interface.recovery is not RecoveryLevel.NONE else []
+    guidelines = [" ".join(text.split()).rstrip(" .").casefold() for text in interface.guidelines]
+    return tuple(dict.fromkeys([*cues, *recovery, *guidelines]))
+
+
+@dataclass(slots=True)
+class PartValues:
+    """The observations of the last windows. `value` reads them."""
+
+    observations: list[Observation] = field(default_factory=list)
+    window: int = 0
+
+    def observe(self, gains: Sequence[tuple[Interface, float, float]]) -> None:
+        """Adds a window: interfaces with gain and standard error."""
+        self.window += 1
+        self.observations = [each for each in self.observations if each.window > self.window - _WINDOWS]
+        self.observations += [Observation(self.window, parts_of(shown), gain, error) for shown, gain, error in gains]
+
+    def values(self, interfaces: Sequence[Interface]) -> list[tuple[float, float]]:
+        """Posterior mean and standard deviation of each interface's gain."""
+        asked = [parts_of(interface) for interface in interfaces]
+        columns = dict.fromkeys(
+            part for parts in (*asked, *(each.parts for each in self.observations)) for part in parts
+        )
+        windows = dict.fromkeys(each.window for each in self.observations)
+        places = {key: place for place, key in enumerate([*columns, *windows])}
+        precision = np.eye(len(places)) / PRIOR**2
+        evidence = np.zeros(len(places))
+        for each in self.observations:
+            row = np.zeros(len(places))
+            row[[places[key] for key in (*each.parts, each.window)]] = 1.0
+            weight = DISCOUNT ** (self.window - each.window) / each.error**2
+            precision += weight * np.outer(row, row)
+            evidence += weight * each.gain * row
+        covariance = np.linalg.inv(precision)
+        means = covariance @ evidence
+        values = []
+        for parts in asked:
+            at = [places[part] for part in parts]
+            values.append((float(means[at].sum()), float(covariance[np.ix_(at, at)].sum()) ** 0.5))
+        return values
+
+    def get_state(self) -> dict[str, JSON]:
+        """JSON values for a checkpoint."""
+        return {"window": self.window, "observations": [list(astuple(each)) for each in self.observations]}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `get_state`."""
+        self.window = state["window"]
+        rows = state["observations"]
+        self.observations = [Observation(window, tuple(parts), gain, error) for window, parts, gain, error in rows]

@@ -1,0 +1,146 @@
+"""`ProbedProposals`: a curator's proposals with their turn probes, and the archive of the best texts.
+
+The credit of a proposal comes from its parts in the probes of all windows. Only texts that beat the plain interface by
+the error of their credit are imitated: those of the window, and those of the archive, which are probed again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from envs.interface import Interface
+from envs.task import JSON
+from policies.proposer import Proposal
+from policies.trajectory import Sample
+from seal_ray.grpo.rows import Row, row_of
+from seal_ray.proposing.part_values import PartValues, parts_of
+from seal_ray.proposing.turn_probes import ProbeReport, ProbeValue, TurnProber
+from seal_ray.rollout.types import Group
+
+ARCHIVED = 4
+"""Largest number of earlier texts that are kept."""
+UNLIKELY, UNLIKELY_COST = -7.0, 0.1
+"""Log-prob (nats) of a token below which a text counts as garbled, and what this costs of its gain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Posterior mean and standard deviation of a proposal's gain, from the probes of all windows; its own `probe`."""
+
+    gain: float
+    error: float
+    probe: ProbeValue
+
+    @property
+    def helps(self) -> bool:
+        """Whether the gain is above 0 by its own error."""
+        return self.gain > self.error
+
+
+class ProbedProposals:
+    """The credits of a window's proposals, None for one that was not probed, and the archive, the best first."""
+
+    def __init__(self, prober: TurnProber) -> None:
+        self._prober = prober
+        self._values = PartValues()
+        self._report = ProbeReport(())
+        self.credits: list[Credit | None] = []
+        self.archive: list[tuple[Proposal[Interface], Credit]] = []
+
+    def observe(self, groups: Sequence[Group]) -> None:
+        """Adds a round's rollouts, whose turns the next window probes."""
+        self._prober.observe(groups)
+
+    def score(self, proposals: Sequence[Proposal[Interface]], seed: int) -> None:
+        """Probes the proposals of a window that begins, and the archive again."""
+        readable = [each for each in (*(kept for kept, _ in self.archive), *proposals) if each.accepted and each.value]
+        distinct = {parts: each.value for each in readable if each.value and (parts := frozenset(parts_of(each.value)))}
+        self._report = self._prober.score(list(distinct.values()), seed)
+        self._prober.start_window()
+        probes = {parts: probe for parts, probe in zip(distinct, self._report.values, strict=True) if probe is not None}
+        self.credits = [None] * len(proposals)
+        if not probes:
+            return
+        self._values.observe([(distinct[parts], probe.gain, probe.error) for parts, probe in probes.items()])
+        gains = self._values.values([distinct[parts] for parts in probes])
+        credit_of = {parts: Credit(*gain, probe) for (parts, probe), gain in zip(probes.items(), gains, strict=True)}
+        self.credits = [_credit(each, credit_of) for each in proposals]
+        credited = {
+            frozenset(parts_of(each.value)): (each, credit)
+            for each in readable
+            if each.value and (credit := _credit(each, credit_of)) and credit.helps
+        }
+        self.archive = sorted(credited.values(), key=lambda pair: pair[1].error - pair[1].gain)[:ARCHIVED]
+
+    def ranked(self, proposals: Sequence[Proposal[Interface]]) -> list[Proposal[Interface]]:
+        """The probed proposals and the archive by decreasing reward, none below 0."""
+        pairs = [*self.archive, *zip(proposals, self.credits, strict=True)]
+        rewards = [(each, _reward(each, credit)) for each, credit in pairs if credit is not None]
+        return [each for each, reward in sorted(rewards, key=lambda pair: -pair[1]) if reward >= 0]
+
+    def rewards(self, proposals: Sequence[Proposal[Interface]]) -> list[float | None]:
+        """The gain of each proposal less the cost of unlikely text; None for one that was not probed."""
+        pairs = zip(proposals, self.credits, strict=True)
+        return [None if credit is None else _reward(each, credit) for each, credit in pairs]
+
+    def training_rows(self, proposals: Sequence[Proposal[Interface]]) -> list[Row]:
+        """The texts that help, each once, with their reward over the largest as weight; empty if none does."""
+        pairs = [*zip(proposals, self.credits, strict=True), *self.archive]
+        helping: dict[frozenset[str], tuple[Sample, float]] = {}
+        for each, credit in pairs:
+            if credit is not None and each.sample is not None and each.value is not None:
+                reward = _reward(each, credit)
+                if reward > credit.error:
+                    helping.setdefault(frozenset(parts_of(each.value)), (each.sample, reward))
+        largest = max((reward for _, reward in helping.values()), default=1.0)
+        return [row_of(sample, reward / largest) for sample, reward in helping.values()]
+
+    def metrics(self) -> dict[str, float]:
+        """Of the window's probes, and of the credits of its proposals."""
+        credited = [credit for credit in self.credits if credit is not None]
+        metrics: dict[str, float] = {
+            "curator/probes": len(credited),
+            "curator/probe_tokens": self._report.tokens,
+            "perf/probe_seconds": self._report.seconds,
+        }
+        if credited:
+            metrics["curator/probe_gain"] = sum(credit.probe.gain for credit in credited) / len(credited)
+            metrics["curator/credit"] = sum(credit.gain for credit in credited) / len(credited)
+            metrics["curator/credit_best"] = max(credit.gain for credit in credited)
+            metrics["curator/helping"] = sum(credit.helps for credit in credited) / len(credited)
+        return metrics
+
+    def rows(self) -> list[dict[str, JSON]]:
+        """The credit of each proposal as a row for a file."""
+        return [{"credit": None if credit is None else asdict(credit)} for credit in self.credits]
+
+    def get_state(self) -> dict[str, JSON]:
+        """JSON values for a checkpoint, without the texts of the archive."""
+        return {
+            "prober": self._prober.get_state(),
+            "values": self._values.get_state(),
+            "credits": [None if credit is None else asdict(credit) for credit in self.credits],
+            "archive": [asdict(credit) for _, credit in self.archive],
+        }
+
+    def set_state(self, state: Mapping[str, Any], archive: Sequence[Proposal[Interface]]) -> None:
+        """The inverse of `get_state`, with the texts of the archive."""
+        self._prober.set_state(state["prober"])
+        self._values.set_state(state["values"])
+        self.credits = [None if value is None else _credit_from(value) for value in state["credits"]]
+        self.archive = list(zip(archive, map(_credit_from, state["archive"]), strict=True))
+
+
+def _credit(proposal: Proposal[Interface], credit_of: Mapping[frozenset[str], Credit]) -> Credit | None:
+    return credit_of.get(frozenset(parts_of(proposal.value))) if proposal.accepted and proposal.value else None
+
+
+def _credit_from(value: Mapping[str, Any]) -> Credit:
+    return Credit(value["gain"], value["error"], ProbeValue(**value["probe"]))
+
+
+def _reward(proposal: Proposal[Interface], credit: Credit) -> float:
+    """The gain less the cost of a text with an unlikely token."""
+    sample = proposal.sample
+    unlikely = sample is not None and min(sample.sampled_logprobs_T, default=0.0) < UNLIKELY
+    return credit.gain - UNLIKELY_COST * unlikely
