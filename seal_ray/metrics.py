@@ -116,6 +116,7 @@ METRICS = (
     Metric("task_writer/rejections", "count", "Rejected ones: unreadable, known, too deep, or without a task."),
     Metric("task_writer/groups", "count", "Groups that played written tasks."),
     Metric("task_writer/share", "share", "The same, of all groups."),
+    Metric("task_writer/probe_tokens", "tokens", "Tokens of probes of new tasks, and of held-out tasks."),
     Metric("task_writer/reward", "task_writer.reward", "Mean reward of the window's specifications, at its end."),
     Metric("task_writer/reward_best", "task_writer.reward", "The best specification's."),
     Metric("task_writer/loss", "loss", "Loss of the task writer's update."),

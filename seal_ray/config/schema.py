@@ -201,6 +201,9 @@ class WritingTaskWriterSection(TaskWriterSection, WindowedSection):
     """Specifications written at the start of a window; static writes them once."""
     depth: Count | None = None
     """Largest number of user requests of a specification; None is the task source's limit."""
+    probe_rollouts: Annotated[int, Field(ge=0)] = 0
+    """Rollouts of each new task at the start of a window, on the plain interface, so that each has a value before it is
+    drawn; 0 for none."""
 
 
 class RecordedTaskWriterSection(WritingTaskWriterSection):

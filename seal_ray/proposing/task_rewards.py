@@ -156,19 +156,47 @@ _DRAWS = 1_000
 Play = Callable[[Sequence[GroupPlan]], Sequence[Group]]
 
 
-class HeldOut:
-    """Tasks of random specifications, drawn by the run's seed. `play` plays groups with the present weights.
+class PlainRollouts:
+    """Plays tasks on the plain interface with the present weights, by `play`. `tokens` counts sampled tokens."""
 
-    Raises `UserError` if too few specifications of a source become tasks.
-    """
-
-    def __init__(self, spec: RunSpec, source: Writable, depth: int | None, *, apart: Apart, play: Play) -> None:
+    def __init__(self, spec: RunSpec, play: Play) -> None:
         self._protocol = dialogue.Protocol(spec.environment.protocol)
         self._temperature = spec.solver.temperature
         self._seed = spec.seed
         self._play = play
+        self.tokens = 0
+
+    def rewards(self, tasks: Sequence[tuple[str, str]], rollouts: int, *purpose: object) -> list[list[float]]:
+        """The rewards of some rollouts of each task, given by id and category. `purpose` is a part of the seeds."""
+        plans = [
+            GroupPlan(
+                number=place,
+                task=task,
+                category=category,
+                arm=PLAIN_ARM,
+                protocol=self._protocol,
+                seeds=tuple(derive_seed(self._seed, *purpose, place, member) for member in range(rollouts)),
+                temperature=self._temperature,
+            )
+            for place, (task, category) in enumerate(tasks)
+        ]
+        played = {group.plan.number: group.trajectories for group in self._play(plans)} if plans else {}
+        self.tokens += sum(trajectory.sampled_tokens for each in played.values() for trajectory in each)
+        return [[trajectory.reward for trajectory in played.get(place, [])] for place in range(len(plans))]
+
+
+class HeldOut:
+    """Tasks of random specifications, drawn by the run's seed. `plain` plays them with the present weights.
+
+    Raises `UserError` if too few specifications of a source become tasks.
+    """
+
+    def __init__(
+        self, spec: RunSpec, source: Writable, depth: int | None, *, apart: Apart, plain: PlainRollouts
+    ) -> None:
+        self._plain = plain
         self.specifications: list[Specification] = []
-        self._tasks: list[str] = []
+        self._tasks: list[tuple[str, str]] = []
         number = 0
         while len(self._tasks) < TASKS:
             if number >= _DRAWS * TASKS:
@@ -176,29 +204,16 @@ class HeldOut:
                     f"task_writer.depth: of {number} random specifications {len(self._tasks)} became tasks; the reward "
                     f"held_out_success needs {TASKS}."
                 )
-            specification = source.draw(random.Random(f"probe {self._seed} {number}"))
+            specification = source.draw(random.Random(f"probe {spec.seed} {number}"))
             number += 1
             if depth is not None and specification.depth > depth:
                 continue
             task = source.compose(specification, number, part=spec.environment.split, apart=apart)
             if not isinstance(task, Rejected):
                 self.specifications.append(specification)
-                self._tasks.append(task.id)
+                self._tasks.append((task.id, str(specification.category)))
 
     def success(self, round_number: int) -> list[float | None]:
         """The present success on each task, on the plain interface; None if all its rollouts were lost."""
-        plans = [
-            GroupPlan(
-                number=place,
-                task=task,
-                category=str(specification.category),
-                arm=PLAIN_ARM,
-                protocol=self._protocol,
-                seeds=tuple(derive_seed(self._seed, "probe", round_number, place, each) for each in range(ROLLOUTS)),
-                temperature=self._temperature,
-            )
-            for place, (task, specification) in enumerate(zip(self._tasks, self.specifications, strict=True))
-        ]
-        played = {group.plan.number: group.trajectories for group in self._play(plans)}
-        rates = [[trajectory.reward for trajectory in played.get(place, [])] for place in range(len(plans))]
-        return [sum(rewards) / len(rewards) if rewards else None for rewards in rates]
+        played = self._plain.rewards(self._tasks, ROLLOUTS, "probe", round_number)
+        return [sum(rewards) / len(rewards) if rewards else None for rewards in played]

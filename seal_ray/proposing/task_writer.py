@@ -22,7 +22,7 @@ from seal_ray.proposing import task_rewards
 from seal_ray.proposing.loop import ProposalLoop
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.proposing.task_pool import IN_POOL, Provenance, WrittenTaskPool, written_slots
-from seal_ray.proposing.task_rewards import HeldOut, HeldOutOutcome, Play, TaskOutcome, WindowOutcomes
+from seal_ray.proposing.task_rewards import HeldOut, HeldOutOutcome, PlainRollouts, Play, TaskOutcome, WindowOutcomes
 from seal_ray.rollout.types import PLAIN, Group
 
 _SEEDS = 10**9
@@ -32,8 +32,8 @@ _SEEDS = 10**9
 class TaskWriterLoop(ProposalLoop[Specification]):
     """The task writer, the pool of its tasks and the window.
 
-    Its tasks share nothing with the `tested` ones. `play` plays held-out tasks with the present weights, if the reward
-    needs them. `make` makes the writer for this loop.
+    Its tasks share nothing with the `tested` ones. `play` plays held-out tasks and probes of new tasks with the present
+    weights. `make` makes the writer for this loop.
     """
 
     name = TASK_WRITER
@@ -66,9 +66,10 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         self._window: dict[str, list[float]] = {}
         self._held_out_before: list[float | None] | None = None
         self._held_out: HeldOut | None = None
+        self._plain = None if play is None else PlainRollouts(spec, play)
         if self.reward.needs_held_out:
-            assert play is not None, "held-out tasks need a function that plays them"
-            self._held_out = HeldOut(spec, self.source, section.depth, apart=self._apart, play=play)
+            assert self._plain is not None, "held-out tasks need a function that plays them"
+            self._held_out = HeldOut(spec, self.source, section.depth, apart=self._apart, plain=self._plain)
         self.task_writer = make(self)
         super().__init__(self.task_writer, agent, section.update_every)
 
@@ -102,6 +103,17 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         digest = blake2b(profile.render().encode(), digest_size=4).hexdigest()
         provenance = Provenance(self.section.kind, digest, round_number)
         self.proposals = tuple(self._added(proposal, provenance) for proposal in self.write(work, heal))
+        if self.section.probe_rollouts and self._plain is not None:
+            self._probe(self._plain)
+
+    def _probe(self, plain: PlainRollouts) -> None:
+        """Plays each new task, so that each has a value before it is drawn."""
+        tasks = [(task.id, str(task.category)) for task in self._composed.values() if task.id in self.pool]
+        for (task, _), rewards in zip(
+            tasks, plain.rewards(tasks, self.section.probe_rollouts, "task probe", self._round), strict=True
+        ):
+            self._window[task] = [sum(rewards), float(len(rewards))]
+            self.pool.observe(task, successes=sum(rewards), rollouts=len(rewards), round_number=self._round)
 
     def replace_drawn(self, numbers: range, drawn: Sequence[str]) -> list[str]:
         """The `drawn` tasks of these numbers, with written ones at the `written_slots` of the share.
@@ -137,7 +149,10 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         metrics: dict[str, float] = {
             "task_writer/groups": len(written),
             "task_writer/share": len(written) / max(1, len(groups)),
+            "task_writer/probe_tokens": 0 if self._plain is None else self._plain.tokens,
         }
+        if self._plain is not None:
+            self._plain.tokens = 0
         return metrics if self.begins_at(round_number + 1) else metrics | self.pool.metrics()
 
     def end_window(self, round_number: int) -> tuple[list[float | None], list[dict[str, JSON]], dict[str, float]]:

@@ -18,8 +18,9 @@ from policies.task_writer import Known, TaskWriter
 from policies.trajectory import Sample
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.config.schema import WritingTaskWriterSection
+from seal_ray.proposing.curator_rewards import alpha_value
 from seal_ray.proposing.loop import WindowReport
-from seal_ray.proposing.task_rewards import TASKS, HeldOut
+from seal_ray.proposing.task_rewards import TASKS, HeldOut, PlainRollouts
 from seal_ray.proposing.task_writer import TaskWriterLoop, start_task_writer_loop
 from seal_ray.report.files import RunFolder
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, GroupPlan
@@ -233,7 +234,28 @@ def test_a_source_with_too_few_tasks_for_held_out_success_is_reported() -> None:
     source: Any = Nothing()
     spec = config_of(kind="llm", reward="held_out_success").spec
     with pytest.raises(UserError, match="random specifications 0 became tasks; the reward held_out_success needs 16"):
-        HeldOut(spec, source, 2, apart=SOURCE.apart([]), play=lambda plans: [])
+        HeldOut(spec, source, 2, apart=SOURCE.apart([]), plain=PlainRollouts(spec, lambda plans: []))
+
+
+def test_a_probed_task_has_a_value_before_it_is_drawn() -> None:
+    plans: list[GroupPlan] = []
+
+    def play(played: Sequence[GroupPlan]) -> list[Group]:
+        plans.extend(played)
+        return [played_group(plan.task, PLAIN_ARM, [1.0, 0.0, 0.0, 0.0], number=plan.number) for plan in played]
+
+    loop = loop_of(kind="llm", play=play, probe_rollouts=4)
+    tasks = begin(loop)
+    assert [plan.task for plan in plans] == tasks
+    assert all(len(set(plan.seeds)) == 4 and plan.arm == PLAIN_ARM for plan in plans)
+    assert loop.pool.entries[0].difficulty.p == 0.25
+    first = close(loop, 0, {})
+    assert first.metrics["task_writer/probe_tokens"] == 16
+    report = close(loop, 1, {tasks[0]: [1.0, 1.0, 0.0, 0.0]})
+    assert report.metrics["task_writer/probe_tokens"] == 0
+    rewards = [row["reward"] for row in report.proposals]
+    assert rewards[1:] == [pytest.approx(alpha_value(0.25))] * 3
+    assert rewards[0] == pytest.approx(alpha_value(3 / 8)), "probes and rollouts count alike"
 
 
 def test_a_loop_continues_from_its_state_in_the_middle_of_a_window() -> None:

@@ -1,0 +1,196 @@
+"""Turn probes: which turns are probed, what a gain is, what probes cost; values of parts, and what is imitated."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envs.diagnosis import Label
+from envs.interface import Interface
+from policies.proposer import Proposal
+from policies.trajectory import Trajectory, derive_seed
+from policies.turn_start import TurnStart
+from seal_ray.algorithm.config import SealConfig
+from seal_ray.proposing.part_values import PartValues
+from seal_ray.proposing.probed import UNLIKELY, ProbedProposals
+from seal_ray.proposing.turn_probes import TurnProber, choose_points, stratified_gain, turns_of
+from seal_ray.rollout.types import Group, GroupPlan, Member
+from tests.seal_ray.grpo.diagnoses import diagnosed
+from tests.seal_ray.proposing.proposers import SAMPLE, A, B, C
+from tests.seal_ray.rollout.rounds import Solver
+
+FAILED = [TurnStart(f"ask {n}", "ask", 0, Label.SPURIOUS_TOOL_CALL, 20, ()) for n in range(30)]
+OTHERS = [TurnStart(f"base {n}", "base", 0, Label.STATE_MISMATCH, 20, ()) for n in range(30)]
+PASSED = [TurnStart(f"base {n}", "base", 0, Label.PASS, 20, ()) for n in range(30)]
+ROLLOUTS = {FAILED[0].kind: 30, OTHERS[0].kind: 10, PASSED[0].kind: 60}
+
+
+def spec_with(**curator: Any) -> Any:
+    return SealConfig().curator(kind="llm", trainable=True, **{"probe_points": 32, **curator}).spec
+
+
+class Play:
+    """Plays probes: a turn passes with this probability, by interface and start. It stores the plans."""
+
+    def __init__(self, passes: Callable[[Interface, TurnStart], float]) -> None:
+        self.passes = passes
+        self.plans: list[GroupPlan] = []
+
+    def __call__(self, plans: Sequence[GroupPlan]) -> list[Group]:
+        self.plans += plans
+        return [Group(plan, (Member(plan.arm, self._turn(plan)),)) for plan in plans]
+
+    def _turn(self, plan: GroupPlan) -> Trajectory:
+        assert plan.start is not None
+        (seed,) = plan.seeds
+        passed = random.Random(derive_seed(seed, plan.arm.id)).random() < self.passes(plan.arm.interface, plan.start)
+        (group,) = Solver(lambda _: 0.0).play([replace(plan, start=None)])
+        return replace(group.trajectories[0], diagnosis=diagnosed(Label.PASS if passed else Label.STATE_MISMATCH))
+
+
+def prober_of(play: Play, *, tokens: int = 1_000_000, **curator: Any) -> TurnProber:
+    prober = TurnProber(spec_with(**curator), play)
+    fill(prober, tokens)
+    return prober
+
+
+def fill(prober: TurnProber, tokens: int = 1_000_000) -> None:
+    starts = [start.to_dict() for start in (*FAILED, *OTHERS, *PASSED)]
+    prober.set_state({"starts": starts, "rollouts": [[*kind, n] for kind, n in ROLLOUTS.items()], "tokens": tokens})
+
+
+def a_helps(interface: Interface, start: TurnStart) -> float:
+    """A repairs most spurious calls, and B breaks turns that passed."""
+    if start.label is Label.PASS:
+        return 0.5 if interface == B else 1.0
+    return 0.9 if interface == A and start in FAILED else 0.0
+
+
+def test_every_beginning_of_the_points_is_stratified_and_spread_over_tasks() -> None:
+    points = choose_points([*FAILED, *OTHERS, *PASSED], ROLLOUTS, 32, 0.75, random.Random(1))
+    assert len(points) == len({(point.kind, point.task) for point in points}) == 32
+    assert Counter(point.kind for point in points) == {FAILED[0].kind: 18, OTHERS[0].kind: 6, PASSED[0].kind: 8}
+    assert Counter(point.label.is_failure for point in points[:8]) == {True: 6, False: 2}
+    base = [point.task for point in points if point.category == "base"]
+    assert len(set(base)) == len(base), "a task is not probed twice while others are left"
+    assert len(choose_points(FAILED[:3], ROLLOUTS, 32, 0.5, random.Random(1))) == 3
+
+
+def test_a_gain_is_weighted_by_the_rollouts_of_its_kind() -> None:
+    points = [*FAILED[:6], *OTHERS[:2], *PASSED[:2]]
+    gain, error = stratified_gain(points, ROLLOUTS, [1, 1, 1, 0, 0, 0, -1, 0, -1, 0])
+    assert gain == pytest.approx(0.3 * 0.5 + 0.1 * -0.5 + 0.6 * -0.5)
+    assert 0.2 < error < 0.5
+    assert stratified_gain(points, ROLLOUTS, [np.nan] * 10) == (0.0, 0.0)
+    half, _ = stratified_gain(FAILED[:2], ROLLOUTS, [1, 0])
+    assert half == pytest.approx(0.4 * 0.5), "the failed side keeps its share without points of its other kind"
+
+
+def test_errors_of_gains_cover_the_truth() -> None:
+    rng, covered = random.Random(4), 0
+    for _ in range(200):
+        points = choose_points([*FAILED, *OTHERS, *PASSED], ROLLOUTS, 24, 0.75, rng)
+        chance = {FAILED[0].kind: 0.5, OTHERS[0].kind: 0.0, PASSED[0].kind: -0.1}
+        differences = [np.sign(chance[each.kind]) * (rng.random() < abs(chance[each.kind])) for each in points]
+        gain, error = stratified_gain(points, ROLLOUTS, differences)
+        covered += abs(gain - (0.3 * 0.5 - 0.6 * 0.1)) <= 2 * error
+    assert covered >= 180
+
+
+def test_an_idle_interface_has_no_gain() -> None:
+    within = 0
+    for window in range(100):
+        play = Play(lambda _, start: 0.8 if start.label is Label.PASS else 0.2)
+        prober = prober_of(play)
+        (value,) = prober.score([A], seed=window).values
+        assert value is not None
+        within += abs(value.gain) <= 2 * value.error
+    assert within >= 90
+
+
+def test_the_best_survive_and_all_get_a_value() -> None:
+    play = Play(a_helps)
+    report = prober_of(play).score([A, B, C, Interface(guidelines=("Fourth.",))], seed=1)
+    gains = [value.gain for value in report.values if value is not None]
+    assert len(gains) == 4
+    assert gains[0] == max(gains) > 0.08
+    assert gains[1] == min(gains) < -0.1
+    assert next(value.stage for value in report.values if value is not None) == 3
+    assert len(play.plans) == turns_of(32, 4) == 32 + 4 * 8 + 2 * 8 + 16
+    assert report.tokens == len(play.plans)
+    again = prober_of(Play(a_helps)).score([A, B, C, Interface(guidelines=("Fourth.",))], seed=1)
+    assert again.values == report.values
+
+
+def test_probes_stay_within_their_budget() -> None:
+    play = Play(a_helps)
+    prober = prober_of(play, tokens=10_000, probe_budget=0.2)
+    prober.score([A, B, C], seed=1)
+    assert 50 < len(play.plans) * 20 <= 0.2 * 10_000
+    assert prober_of(Play(a_helps), tokens=100).score([A], seed=1).values == [None]
+
+
+def test_the_first_window_has_nothing_to_probe() -> None:
+    prober = TurnProber(spec_with(), Play(a_helps))
+    assert prober.score([A, B], seed=1).values == [None, None]
+
+
+def test_values_of_parts_are_pooled_over_interfaces_and_windows() -> None:
+    values = PartValues()
+    both = Interface(guidelines=("First.", "Second."))
+    values.observe([(A, 0.3, 0.15), (both, 0.2, 0.15), (B, 0.0, 0.15)])
+    ((first, first_error), (second, _), (new, new_error)) = values.values([A, B, C])
+    assert first > 0.06 > second
+    assert first > first_error
+    assert new == pytest.approx(0.0)
+    assert new_error == pytest.approx(0.1)
+    for _ in range(4):
+        values.observe([(A, -0.2, 0.15)])
+    ((later, _),) = values.values([A])
+    assert later < 0, "a value can turn negative as the solver learns"
+    restored = PartValues()
+    restored.set_state(json.loads(json.dumps(values.get_state())))
+    assert restored.values([A, both]) == values.values([A, both])
+
+
+def window(probed: ProbedProposals, *proposals: Proposal[Interface], seed: int = 1) -> list[float]:
+    """Scores a window's proposals. Returns the weights of the rows that are imitated."""
+    probed.score(proposals, seed)
+    return [row.advantage for row in probed.training_rows(proposals)]
+
+
+def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
+    prober = prober_of(Play(a_helps))
+    probed = ProbedProposals(prober)
+    texts = [Proposal(each, sample=SAMPLE) for each in (A, A, B)]
+    assert window(probed, *texts) == [1.0], "equal texts count once"
+    assert [kept.value for kept, _ in probed.archive] == [A]
+    first, second, third = probed.rewards(texts)
+    assert first == second
+    assert first is not None
+    assert third is not None
+    assert first > 0 > third
+    assert [each.value for each in probed.ranked(texts)] == [A, A, A]
+    assert window(probed, Proposal(C, sample=SAMPLE)) == [], "a window without rollouts has no probes, and no step"
+    fill(prober)
+    assert window(probed, Proposal(C, sample=SAMPLE), seed=2) == [1.0], "the archive is probed again and imitated"
+    state = json.loads(json.dumps(probed.get_state()))
+    restored = ProbedProposals(prober_of(Play(a_helps)))
+    restored.set_state(state, [kept for kept, _ in probed.archive])
+    assert restored.get_state() == probed.get_state()
+
+
+def test_garbled_text_costs() -> None:
+    garbled = replace(SAMPLE, sampled_logprobs_T=(0.0, UNLIKELY - 1))
+    probed = ProbedProposals(prober_of(Play(a_helps)))
+    texts = [Proposal(A, sample=garbled), Proposal(B, sample=SAMPLE), Proposal(C, rejection="It leaks.", sample=SAMPLE)]
+    assert window(probed, *texts) == []
+    reward, _, rejected = probed.rewards(texts)
+    assert probed.credits[0] is not None
+    assert reward == pytest.approx(probed.credits[0].gain - 0.1)
+    assert rejected is None
