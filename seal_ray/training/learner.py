@@ -333,7 +333,11 @@ def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
 
 
 def _shard(module: LMModule, mesh: DeviceMesh) -> None:
-    """Shards each layer over the learners, then the rest (FSDP2), and moves them to the mesh's devices."""
+    """Shards each layer over the learners, then the rest (FSDP2), and moves them to the mesh's devices.
+
+    Embeddings are whole only while they are used, unless they are the output layer too. That is whole for a whole step,
+    since it is called in chunks; the reference policy's until the end of its forward pass.
+    """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if module.half else MixedPrecisionPolicy()
@@ -341,4 +345,14 @@ def _shard(module: LMModule, mesh: DeviceMesh) -> None:
         if isinstance(part, nn.ModuleList):
             for layer in part:
                 fully_shard(layer, mesh=mesh, mp_policy=policy)
+    models: tuple[Any, ...] = (module.language_model, module.reference)
+    for model in models:
+        if model is not None:
+            embedding, output = model.get_input_embeddings(), model.get_output_embeddings()
+            is_tied = embedding.weight is output.weight
+            if not is_tied:
+                fully_shard(embedding, mesh=mesh, mp_policy=policy)
+            if model is module.reference:
+                last: Any = [embedding, output] if is_tied else output
+                fully_shard(last, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     fully_shard(module, mesh=mesh, mp_policy=policy)

@@ -32,8 +32,8 @@ class LMModule(RowsModule):
     """The language model that learns.
 
     `module({PACKED: packed})` returns the log-probs (nats) of M sampled tokens, also under the reference policy if the
-    loss has a KL: the base with the adapter off, or a frozen copy of the first weights. Weights are float32; with
-    `half` computation is in bfloat16 by mixed precision.
+    loss has a KL: the base with the adapter off, or a frozen copy of the first weights. Weights that learn are float32;
+    with `half` computation is in bfloat16 by mixed precision, and matrices that do not learn are bfloat16.
     """
 
     def setup(self) -> None:
@@ -69,10 +69,18 @@ class LMModule(RowsModule):
                 lora_dropout=0.0,
                 task_type="CAUSAL_LM",
             )
-            model = get_peft_model(model, lora)
+            model = get_peft_model(self._frozen(model), lora)
         elif self._kl:
-            self.reference = copy.deepcopy(model).requires_grad_(False).eval()
+            self.reference = self._frozen(copy.deepcopy(model)).requires_grad_(False).eval()
         self.language_model = model
+
+    def _frozen(self, model: Any) -> Any:
+        """The model with its matrices in the dtype of their products: the same results in half the memory."""
+        embedding = model.get_input_embeddings().weight
+        for module in model.modules():
+            if self.half and type(module) is nn.Linear and module.weight is not embedding:
+                module.to(torch.bfloat16)
+        return model
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -88,6 +96,8 @@ class LMModule(RowsModule):
             base = model.disable_adapter() if self.reference is None else nullcontext()
             with torch.no_grad(), self._precision(packed), base:
                 outputs[REFERENCE] = token_logprobs(model, packed, temperature=self._agent.temperature)
+            if self._sharded and self.reference is not None:
+                model.get_output_embeddings().reshard()
         return outputs
 
     @property

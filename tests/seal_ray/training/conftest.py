@@ -13,3 +13,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = random_qwen2(tmp_path_factory.mktemp("qwen2"), seed=1)
     byte_tokenizer(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def untied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with an output layer of its own."""
+    folder = random_qwen2(tmp_path_factory.mktemp("untied"), seed=1, tied=False)
+    byte_tokenizer(folder)
+    return folder

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -39,10 +40,12 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "local": {"num_learners": 0},
     "remote": {"num_learners": 1},
     "ddp": {"num_learners": 2},
-    "fsdp": {"num_learners": 2, "fsdp": True},
+    "fsdp": {"num_learners": 4, "fsdp": True, "num_cpus_per_learner": 0.25},
+    "fsdp-tied": {"num_learners": 2, "fsdp": True},
 }
 KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora_rank": 4}}
-CASES = [(learners, kind) for learners in LEARNERS for kind in KINDS if (learners, kind) != ("remote", "lora")]
+WITHOUT_LORA = ("remote", "fsdp-tied")
+CASES = [(learners, kind) for learners in LEARNERS for kind in KINDS if kind == "full" or learners not in WITHOUT_LORA]
 
 
 class Case:
@@ -65,7 +68,7 @@ class Case:
 
     @property
     def sharded(self) -> bool:
-        return self.learners == "fsdp"
+        return self.learners.startswith("fsdp")
 
     def learn_more(self, group: SealLearnerGroup) -> tuple[dict[str, float], dict[str, Tensor]]:
         """Two more rounds. Returns what was counted in the last, and weights and optimizer."""
@@ -74,9 +77,9 @@ class Case:
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
-def case(request: pytest.FixtureRequest, model: Path, cluster: str) -> Iterator[Case]:
+def case(request: pytest.FixtureRequest, model: Path, untied: Path, cluster: str) -> Iterator[Case]:
     learners, kind = request.param
-    found = Case(learners, kind, model)
+    found = Case(learners, kind, untied if learners == "fsdp" else model)
     yield found
     found.group.shutdown()  # type: ignore[no-untyped-call]
 
@@ -137,7 +140,7 @@ def test_what_is_restored_goes_on_to_the_last_bit(case: Case, tmp_path: Path) ->
     if fresh:
         restored.shutdown()  # type: ignore[no-untyped-call]
     if case.sharded and fresh:
-        check_a_local_learner_restores_unless_shards_are_missing(case, path, before)
+        check_fewer_learners_restore_unless_shards_are_missing(case, path, before)
 
     # The state of an earlier step replaces that of a later one.
     case.group.set_state(saved)
@@ -147,11 +150,14 @@ def test_what_is_restored_goes_on_to_the_last_bit(case: Case, tmp_path: Path) ->
     assert_equal(found, expected)
 
 
-def check_a_local_learner_restores_unless_shards_are_missing(case: Case, path: str, before: dict[str, Tensor]) -> None:
-    local = build_group(case.config.copy(copy_frozen=False).learners(num_learners=0, fsdp=False))
-    with pytest.warns(UserWarning, match="single process"):
-        local.restore_from_path(path)
-    assert_equal(state_of(local), before)
+def check_fewer_learners_restore_unless_shards_are_missing(case: Case, path: str, before: dict[str, Tensor]) -> None:
+    for learners in (2, 0):
+        local = build_group(case.config.copy(copy_frozen=False).learners(num_learners=learners, fsdp=learners > 0))
+        with pytest.warns(UserWarning, match="single process") if not learners else nullcontext():
+            local.restore_from_path(path)
+        assert_equal(state_of(local), before)
+        if learners:
+            local.shutdown()  # type: ignore[no-untyped-call]
     shutil.rmtree(Path(path) / "shards")  # as if a checkpoint was copied without its parts
     with pytest.raises(SealError, match="the checkpoint's weights are not there"):
         local.restore_from_path(path)
