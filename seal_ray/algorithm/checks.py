@@ -63,7 +63,7 @@ def check_memory(spec: RunSpec, model: ModelFolder) -> None:
     from seal_ray.algorithm.memory_estimate import available, check_parts, parts
 
     if (os.environ.get("RAY_ADDRESS") or "local") == "local":
-        check_parts(parts(spec, model), available(), engine=spec.engine)
+        check_parts(parts(spec, model), available(), spec=spec)
 
 
 def check_model(solver: schema.SolverSection, *, weights: bool) -> ModelFolder:

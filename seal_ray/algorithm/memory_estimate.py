@@ -2,6 +2,8 @@
 
 import math
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,8 +22,14 @@ _PROCESS = 400 << 20
 """Host memory of an idle process with torch and Ray."""
 _ADAM = 2
 """Number of moments of a weight."""
-_FLOAT32 = 4
+_FLOAT32, _HALF = 4, 2
+_CONTEXT = 600 << 20
+"""GPU memory of a process with CUDA and NCCL, an assumption."""
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+_EMBEDDING = "embed_tokens.weight"
+_ROUNDING = 1e-4
 
 
 class Place(StrEnum):
@@ -51,40 +59,49 @@ class Available:
 def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     """The memory of the run, by part.
 
-    The learner holds weights, gradients, two moments and the frozen reference policy in float32, once with FSDP and
-    else once a learner; with LoRA only the adapter has gradients and moments, and the base is the reference. It has the
-    activations of one micro-batch. On GPUs an engine needs a cache for one dialogue at least.
+    The learner holds weights, gradients and two moments in float32, and the frozen reference policy in the dtype of
+    products, once with FSDP and else once a learner. With LoRA only the adapter has gradients and moments, and the base
+    is the reference. A learner has the activations of one micro-batch, and with FSDP the layers and embeddings that are
+    whole at a time. On GPUs an engine needs a cache for one dialogue at least.
     """
     engine, learners, training, solver = spec.engine, spec.learners, spec.training, spec.agents[SOLVER]
     shapes = checkpoint_shapes(model.path)
     parameters, learnt = _parameters(shapes, solver)
-    base = parameters + (learnt if solver.lora_rank else 0)
-    reference = parameters if training.kl and not solver.lora_rank else 0
     actors = max(1, learners.num_learners)
     copies = 1 if learners.fsdp else actors
     on_gpu = bool(learners.num_gpus_per_learner and learners.num_learners)
+    half = choose_dtype(solver.dtype, on_gpu=on_gpu) == "bfloat16"
+    frozen = _frozen_bytes(shapes, half=half)
+    base = frozen + _FLOAT32 * learnt if solver.lora_rank else _FLOAT32 * parameters
+    reference = frozen if training.kl and not solver.lora_rank else 0
+    activations = _activations(model, solver, training, on_gpu=on_gpu)
+    if learners.fsdp:
+        working = _sharded_peak(shapes, solver, activations, half=half, learners=actors)
+    else:  # autocast keeps a copy of what learns in the dtype of products
+        copied = _HALF * learnt if half and not solver.lora_rank else 0
+        working = activations + copied + _logits(model, training, solver)
     learning = Place.GPU if on_gpu else Place.HOST
     sampling = Place.GPU if engine.num_gpus_per_engine else Place.HOST
     delivered_bytes, engine_bytes = DTYPES[engine.dtype], _bytes_per_value(engine)
     # Learners read whole float32 models into host memory, then move or shard them. New weights pass through it whole,
     # in the engines' dtype, and the two newest versions stay; an adapter passes through it twice.
     apart = on_gpu or learners.fsdp
-    loading = _FLOAT32 * actors * (parameters + reference) if apart else 0
+    loading = actors * (_FLOAT32 * parameters + reference) if apart else 0
     cast = delivered_bytes if delivered_bytes != _FLOAT32 else 0
     delivering = 2 * _FLOAT32 if solver.lora_rank else 2 * delivered_bytes + cast + (_FLOAT32 if apart else 0)
-    working = 0
+    steps = 0
     if engine.num_gpus_per_engine:
         adapters = spec.adapters_on(SOLVER)
-        working = working_bytes(model, shapes, engine_bytes, adapters=adapters, lora_rank=solver.lora_rank)
+        steps = working_bytes(model, shapes, engine_bytes, adapters=adapters, lora_rank=solver.lora_rank)
     processes = 2 + 2 * engine.num_engines + spec.env_runners.num_env_runners + learners.num_learners
     return (
-        Part("learner weights", learning, copies * _FLOAT32 * base),
+        Part("learner weights", learning, copies * base),
         Part("learner gradients and moments", learning, copies * _FLOAT32 * (1 + _ADAM) * learnt),
-        Part("reference policy", learning, copies * _FLOAT32 * reference),
-        Part("learner activations", learning, actors * _activations(model, solver, training, on_gpu=on_gpu)),
+        Part("reference policy", learning, copies * reference),
+        Part("learner activations" + " and whole layers" * learners.fsdp, learning, actors * working),
         Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
         Part("engine cache", sampling, engine.num_engines * _cache(model, engine, solver)),
-        *([Part("engine steps and adapters", sampling, engine.num_engines * working)] if working else []),
+        *([Part("engine steps and adapters", sampling, engine.num_engines * steps)] if steps else []),
         Part("loading and delivering weights", Place.HOST, max(loading, delivering * learnt)),
         Part("processes", Place.HOST, _PROCESS * processes),
         *(
@@ -125,8 +142,28 @@ def available() -> Available:
     return Available(host, tuple(torch.cuda.get_device_properties(place).total_memory for place in range(count)))
 
 
-def check_parts(needed: Iterable[Part], there: Available, *, engine: EngineSection) -> None:
+def gpu_needs(needed: Iterable[Part], spec: RunSpec, gpu: int) -> dict[str, int]:
+    """What one GPU of `gpu` bytes must hold → bytes: a learner, an engine's share, and the contexts of their processes.
+
+    Learner and engine are on one GPU if Ray's shares of them fit on one.
+    """
+    engine, learners = spec.engine, spec.learners
+    learner = sum(part.size for part in needed if part.place is Place.GPU and "learner" in part.name)
+    learner += sum(part.size for part in needed if part.place is Place.GPU and part.name == "reference policy")
+    on_gpu = {
+        "a learner": learner // max(1, learners.num_learners) if learners.num_gpus_per_learner else 0,
+        "an engine": int(engine.gpu_memory_share * gpu) if engine.num_gpus_per_engine else 0,
+    }
+    on_gpu = {name: size for name, size in on_gpu.items() if size}
+    if engine.num_gpus_per_engine + learners.num_gpus_per_learner > 1 + _ROUNDING and on_gpu:
+        largest = max(on_gpu, key=lambda name: on_gpu[name])
+        on_gpu = {largest: on_gpu[largest]}
+    return {**on_gpu, "contexts": _CONTEXT * len(on_gpu)} if on_gpu else {}
+
+
+def check_parts(needed: Iterable[Part], there: Available, *, spec: RunSpec) -> None:
     """Raises `UserError` if memory is too small, or if engines use GPUs that Ray does not reserve."""
+    engine = spec.engine
     needed = tuple(needed)
     host = _sum(needed, Place.HOST)
     if host > there.host:
@@ -143,19 +180,21 @@ def check_parts(needed: Iterable[Part], there: Available, *, engine: EngineSecti
             "engine.num_gpus_per_engine: 0 sets no GPU aside, and vLLM computes on this machine's; set it, and "
             "engine.gpu_memory_share if engines or learners share one."
         )
-    on_gpu, total = _sum(needed, Place.GPU), sum(there.gpus)
-    if on_gpu > total:
-        raise UserError(
-            f"memory: the run needs at least {_gib(on_gpu)} of GPU memory, most for {_largest(needed, Place.GPU)}, and "
-            f"this machine has {_gib(total)} on {len(there.gpus)} GPUs; take a smaller solver.model, learners.fsdp, "
-            "solver.lora_rank or solver.gradient_checkpointing."
-        )
     sampling = sum(part.size for part in needed if part.place is Place.GPU and part.name.startswith("engine"))
     one, share = sampling // engine.num_engines, engine.gpu_memory_share
     if one > share * max(there.gpus):
         raise UserError(
             f"engine.gpu_memory_share: {share:g} of a GPU's {_gib(max(there.gpus))} does not hold an engine's weights, "
             f"what its steps work with and one dialogue, {_gib(one)}; raise it, or lower solver.context."
+        )
+    smallest = min(there.gpus)
+    on_gpu = gpu_needs(needed, spec, smallest)
+    if sum(on_gpu.values()) > smallest:
+        listed = ", ".join(f"{_gib(size)} for {name}" for name, size in on_gpu.items())
+        raise UserError(
+            f"memory: a GPU needs at least {_gib(sum(on_gpu.values()))} ({listed}), and one here has {_gib(smallest)}; "
+            "take more learners with learners.fsdp, a smaller solver.model, training.microbatch_tokens or "
+            "engine.gpu_memory_share, solver.lora_rank or solver.gradient_checkpointing."
         )
 
 
@@ -167,22 +206,67 @@ def _parameters(shapes: Mapping[str, Sequence[int]], agent: AgentSpec) -> tuple[
     return parameters, adapters if agent.lora_rank else parameters
 
 
+def _frozen_bytes(shapes: Mapping[str, Sequence[int]], *, half: bool) -> int:
+    """Bytes of a model that does not learn; embeddings and norms stay in float32."""
+    parameters = sum(map(math.prod, shapes.values()))
+    matrices = sum(
+        math.prod(shape) for name, shape in shapes.items() if len(shape) > 1 and not name.endswith(_EMBEDDING)
+    )
+    return _FLOAT32 * parameters - (_FLOAT32 - _HALF) * matrices * half
+
+
+def _sharded_peak(
+    shapes: Mapping[str, Sequence[int]], agent: AgentSpec, activations: int, *, half: bool, learners: int
+) -> int:
+    """Bytes on one FSDP learner at its peak, beyond its shards: what it holds whole, and activations.
+
+    Peaks of full training are in the backward pass of a layer, at the begin of the backward pass without checkpoints of
+    activations, and at its end, when the embeddings' gradients are reduced in float32. PyTorch's FSDPMemTracker agrees
+    within 5 % on the true shapes of models from 3 to 8 billion parameters.
+    """
+    width = _HALF if half else _FLOAT32
+    layers = Counter[str]()
+    for name, shape in shapes.items():
+        if (place := re.search(r"layers\.(\d+)\.", name)) is not None:
+            layers[place[1]] += math.prod(shape)
+    parameters, layer = sum(map(math.prod, shapes.values())), max(layers.values(), default=0)
+    outside = parameters - layers.total()
+    is_tied = not any(name.endswith("lm_head.weight") for name in shapes)
+    output = outside if is_tied else outside // 2
+    if agent.lora_rank:  # nothing large has a gradient
+        return width * (2 * output + 3 * layer) + activations
+    missing, last = _FLOAT32 * outside // learners, 3 if is_tied else 4
+    at_end = (last * width + _FLOAT32) * output - missing
+    if agent.gradient_checkpointing:
+        return max(width * (3 * output + 3 * layer) + _FLOAT32 * layer + activations - missing, at_end)
+    return max(5 * width * output + activations - _FLOAT32 * parameters // learners, at_end)
+
+
 def _bytes_per_value(engine: EngineSection) -> int:
     return DTYPES[choose_dtype(engine.dtype, on_gpu=bool(engine.num_gpus_per_engine))]
 
 
 def _activations(model: ModelFolder, solver: AgentSpec, training: TrainingSection, *, on_gpu: bool) -> int:
-    """Bytes of one micro-batch on one learner."""
-    tokens = min(training.microbatch_tokens, training.groups * training.group_size * solver.context)
-    width, layers, vocabulary = (int(model.config[key]) for key in ("hidden_size", "num_hidden_layers", "vocab_size"))
+    """Bytes of one micro-batch on one learner, without logits."""
+    width, layers = (int(model.config[key]) for key in ("hidden_size", "num_hidden_layers"))
     heads = int(model.config["num_attention_heads"])
     head_width = int(model.config.get("head_dim") or width // heads)
     keys = head_width * int(model.config.get("num_key_value_heads") or heads)
     # Two norms, queries, keys and values, the output of attention, and the four products of the MLP.
     layer_values = 6 * width + 2 * head_width * heads + 2 * keys + 4 * int(model.config["intermediate_size"])
-    kept = layers * width + 2 * layer_values if solver.gradient_checkpointing else (layers + 1) * layer_values
-    logits = 3 * _FLOAT32 * min(tokens, chunk_tokens(vocabulary)) * vocabulary
-    return tokens * kept * DTYPES[choose_dtype(solver.dtype, on_gpu=on_gpu)] + logits
+    kept = layers * width + 7 * layer_values // 4 if solver.gradient_checkpointing else (layers + 1) * layer_values
+    return _tokens(training, solver) * kept * DTYPES[choose_dtype(solver.dtype, on_gpu=on_gpu)]
+
+
+def _logits(model: ModelFolder, training: TrainingSection, solver: AgentSpec) -> int:
+    """Bytes of the logits of a chunk, their softmax and their gradient."""
+    vocabulary = int(model.config["vocab_size"])
+    return 3 * _FLOAT32 * min(_tokens(training, solver), chunk_tokens(vocabulary)) * vocabulary
+
+
+def _tokens(training: TrainingSection, solver: AgentSpec) -> int:
+    """Tokens of one micro-batch."""
+    return min(training.microbatch_tokens, training.groups * training.group_size * solver.context)
 
 
 def _cache(model: ModelFolder, engine: EngineSection, solver: AgentSpec) -> int:

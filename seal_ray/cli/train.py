@@ -226,11 +226,15 @@ def presets() -> None:
     make_console().print(table)
 
 
+_GPU = 80 << 30
+"""Memory of a GPU in plans."""
+
+
 def _show_plan(console: Console, made: "SealConfig") -> None:
     """Shows settings, agents, placement and memory, and whether this machine is too small; plans may be for others."""
     from envs.received import write_yaml
     from seal_ray.algorithm.checks import check_memory, check_model, check_run
-    from seal_ray.algorithm.memory_estimate import Place, parts
+    from seal_ray.algorithm.memory_estimate import Place, gpu_needs, parts
     from seal_ray.run.cluster import resources
 
     sections = made.to_sections()
@@ -257,6 +261,11 @@ def _show_plan(console: Console, made: "SealConfig") -> None:
     for place in Place:
         memory.add_row("all", place, f"{sum(part.size for part in needed if part.place is place) / 2**30:.2f}")
     console.print(memory)
+    if on_gpu := gpu_needs(needed, made.spec, _GPU):
+        gpu = Table("part", "GiB at least", title="memory of one GPU, if it has 80 GiB")
+        for name, size in {**on_gpu, "all": sum(on_gpu.values())}.items():
+            gpu.add_row(name, f"{size / 2**30:.1f}")
+        console.print(gpu)
     try:
         check_memory(made.spec, model)
     except UserError as error:

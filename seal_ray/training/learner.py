@@ -104,7 +104,7 @@ class SealLearner(RowsLearner):
         mesh = init_device_mesh(self.device.type, (self.config.num_learners,))
         for module in modules:
             assert isinstance(module, LMModule)
-            _shard(module, mesh)
+            shard_module(module, mesh)
         return True
 
     def learn(self, batch: Mapping[str, Any]) -> None:
@@ -332,7 +332,7 @@ def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
     return {MINIBATCHES: column}
 
 
-def _shard(module: LMModule, mesh: DeviceMesh) -> None:
+def shard_module(module: LMModule, mesh: DeviceMesh) -> None:
     """Shards each layer over the learners, then the rest (FSDP2), and moves them to the mesh's devices.
 
     Embeddings are whole only while they are used, unless they are the output layer too. That is whole for a whole step,

@@ -1,5 +1,6 @@
 """The estimate of memory against numbers that are known, and what is said where it is not enough."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -7,16 +8,19 @@ from pathlib import Path
 
 import pytest
 import ray
+import torch
+from transformers import AutoModelForCausalLM
 
 from envs.dialects import get_dialect
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.algorithm import checks, memory_estimate
 from seal_ray.algorithm.config import make_config
-from seal_ray.algorithm.memory_estimate import Available, Place, available, parts
+from seal_ray.algorithm.memory_estimate import Available, Place, available, check_parts, gpu_needs, parts
 from seal_ray.grpo.forward import LOGITS
 from seal_ray.run.cluster import check_fits
 from tests.refusal import refusal
+from tests.seal_ray.algorithm.fsdp_memory import config_of
 
 GB, GIB = 10**9, 2**30
 LAYERS, WIDTH, INNER, KV, VOCABULARY = 28, 3584, 18_944, 512, 152_064
@@ -36,6 +40,9 @@ QWEN_7B = ModelFolder(
 )
 PARAMETERS = 7_615_616_512
 """As its model card has it."""
+EMBEDDING = VOCABULARY * WIDTH
+FROZEN = 2 * (PARAMETERS + EMBEDDING) + 2 * (LAYERS * (2 * WIDTH + WIDTH + 2 * KV) + WIDTH)
+"""Bytes of matrices in bfloat16, and of embeddings, norms and biases in float32."""
 NODE = Available(1024 * GIB, (80 * GIB,) * 4)
 """Four GPUs, as the paper had."""
 
@@ -72,14 +79,17 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_estimate, "checkpoint_shapes", known)
 
 
-def needed(*words: str, presets: tuple[str, ...] = ("qwen2.5-7b",)) -> dict[str, tuple[Place, int]]:
-    found = parts(make_config(presets, overrides=words).spec, QWEN_7B)
+FOUR = ("learners.num_learners=4", "engine.num_engines=4", "env_runners.num_env_runners=4")
+
+
+def needed(*words: str) -> dict[str, tuple[Place, int]]:
+    found = parts(make_config(["qwen2.5-7b"], overrides=[*FOUR, *words]).spec, QWEN_7B)
     return {part.name: (part.place, part.size) for part in found}
 
 
 def refused(there: Available, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     monkeypatch.setattr(memory_estimate, "available", lambda: there)
-    return refusal(checks.check_memory, make_config(["qwen2.5-7b"], overrides=words).spec, QWEN_7B)
+    return refusal(checks.check_memory, make_config(["qwen2.5-7b"], overrides=[*FOUR, *words]).spec, QWEN_7B)
 
 
 def test_full_fine_tuning_of_7b_with_fsdp() -> None:
@@ -88,13 +98,13 @@ def test_full_fine_tuning_of_7b_with_fsdp() -> None:
     learner = sum(found[name][1] for name in ("learner weights", "learner gradients and moments"))
     assert learner == 16 * PARAMETERS
     assert 121 * GB < learner < 123 * GB
-    assert found["reference policy"] == (Place.GPU, 4 * PARAMETERS)
+    assert found["reference policy"] == (Place.GPU, FROZEN)
     assert found["engine weights"] == (Place.GPU, 4 * 2 * PARAMETERS)
     # One dialogue of 16,384 tokens takes 0.94 GB in each of four engines; a block is left over, and one is vLLM's own.
     assert found["engine cache"] == (Place.GPU, 4 * (16_384 + 2 * 32) * 2 * LAYERS * KV * 2)
     assert found["engine steps and adapters"] == (Place.GPU, 4 * ((2 << 30) + 2 * 3 * 8192 * 18_944))
     # Each learner reads model and reference policy whole before it shards them.
-    assert found["loading and delivering weights"] == (Place.HOST, 4 * 2 * 4 * PARAMETERS)
+    assert found["loading and delivering weights"] == (Place.HOST, 4 * (4 * PARAMETERS + FROZEN))
     assert found["processes"][0] is Place.HOST
     assert sum(size for place, size in found.values() if place is Place.GPU) < sum(NODE.gpus)
 
@@ -111,7 +121,7 @@ def test_lora_takes_far_less() -> None:
     found = needed("solver.lora_rank=16")
     # PEFT counts 40,370,176 trainable parameters for rank 16 on all linear layers.
     assert found["learner gradients and moments"] == (Place.GPU, 12 * 40_370_176)
-    assert found["learner weights"] == (Place.GPU, 4 * (PARAMETERS + 40_370_176))
+    assert found["learner weights"] == (Place.GPU, FROZEN + 4 * 40_370_176)
     assert found["reference policy"][1] == 0, "the base with the adapter off"
 
 
@@ -120,12 +130,16 @@ def test_what_else_makes_it_more_or_less() -> None:
     assert needed("training.kl=0.0")["reference policy"][1] == 0
     assert needed("engine.dtype=float32")["engine weights"][1] == 2 * base["engine weights"][1]
     assert needed("engine.num_engines=1")["engine weights"][1] * 4 == base["engine weights"][1]
-    plain = needed("solver.gradient_checkpointing=false")["learner activations"][1]
-    assert base["learner activations"][1] < plain
-    # One hidden state a layer and two layers whole of 16,384 tokens in bfloat16, and thrice some logits, each learner.
+    name = "learner activations and whole layers"
+    assert base[name][1] < needed("solver.gradient_checkpointing=false")[name][1]
+    alone, copied = (
+        needed("learners.fsdp=false", f"solver.lora_rank={rank}")["learner activations"][1] / 4 for rank in (16, 0)
+    )
+    # One hidden state a layer and nearly two layers whole of 16,384 tokens in bfloat16, and thrice some logits.
     a_layer = 6 * WIDTH + 2 * WIDTH + 2 * KV + 4 * INNER
-    hidden = 16_384 * (LAYERS * WIDTH + 2 * a_layer) * 2
-    assert hidden < base["learner activations"][1] / 4 <= hidden + 3 * LOGITS
+    hidden = 16_384 * (LAYERS * WIDTH + 7 * a_layer // 4) * 2
+    assert hidden < alone <= hidden + 3 * LOGITS
+    assert copied == alone + 2 * PARAMETERS, "autocast's copy"
     on_cpu = needed("engine.num_gpus_per_engine=0", "learners.num_gpus_per_learner=0")
     assert {place for place, _ in on_cpu.values()} == {Place.HOST}
 
@@ -179,16 +193,51 @@ def test_a_cache_can_hold_a_share_of_the_dialogues() -> None:
 
 def test_too_little_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(Available(64 * GIB, NODE.gpus), monkeypatch) == (
-        "memory: the run needs at least 234.0 GiB of host memory, most for loading and delivering weights (227.0 GiB), "
+        "memory: the run needs at least 181.3 GiB of host memory, most for loading and delivering weights (174.3 GiB), "
         "and this machine has 64.0 GiB; take a smaller solver.model, fewer engines or learners, or solver.lora_rank."
     )
 
 
 def test_too_little_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = refused(Available(1024 * GIB, (24 * GIB,) * 4), monkeypatch)
-    assert said.startswith("memory: the run needs at least 2")
-    assert "of GPU memory, most for learner gradients and moments (85.1 GiB), and this machine has 96.0 GiB" in said
-    assert said.endswith("learners.fsdp, solver.lora_rank or solver.gradient_checkpointing.")
+    said = refused(Available(1024 * GIB, (64 * GIB,) * 4), monkeypatch)
+    assert said.startswith("memory: a GPU needs at least 68.6 GiB (45.1 GiB for a learner")
+    assert "22.4 GiB for an engine, 1.2 GiB for contexts), and one here has 64.0 GiB; take more learners" in said
+    assert said.endswith("solver.lora_rank or solver.gradient_checkpointing.")
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "layers", "gib"),
+    [
+        ("qwen2.5-7b", "7b", 28, 79.1),
+        ("toolace-2-8b", "8b", 32, 79.1),
+        ("one-gpu-80gb", "8b", 32, 79.1),
+        ("one-gpu-24gb", "3b", 36, 23.5),
+    ],
+)
+def test_presets_fit_the_gpus_that_they_are_for(
+    preset: str, name: str, layers: int, gib: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, shapes = shapes_of(name, layers)
+    monkeypatch.setattr(memory_estimate, "checkpoint_shapes", lambda _: shapes)
+    spec = make_config([preset]).spec
+    gpus = (int(gib * GIB),) * max(1, spec.learners.num_learners)
+    check_parts(parts(spec, model), Available(2048 * GIB, gpus), spec=spec)
+    assert sum(gpu_needs(parts(spec, model), spec, gpus[0]).values()) < gpus[0] - GIB, "fragments of memory"
+
+
+def test_what_each_gpu_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_estimate, "checkpoint_shapes", lambda _: shapes_of_qwen_7b())
+
+    def on_a_gpu(*words: str) -> dict[str, int]:
+        spec = make_config(["qwen2.5-7b"], overrides=words).spec
+        return gpu_needs(parts(spec, QWEN_7B), spec, 80 * GIB)
+
+    together, more = on_a_gpu(*FOUR), on_a_gpu()
+    assert together.keys() == {"a learner", "an engine", "contexts"}
+    assert together["an engine"] == int(0.35 * 80 * GIB)
+    assert 0.55 < more["a learner"] / together["a learner"] < 0.75, "shards halve, whole layers do not"
+    apart = on_a_gpu("learners.num_gpus_per_learner=1", "engine.num_gpus_per_engine=1")
+    assert apart.keys() == {"a learner", "contexts"}, "the larger of the two"
 
 
 def test_too_small_a_share_for_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,3 +292,41 @@ def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert whole > GIB
     monkeypatch.setattr(memory_estimate, "CGROUP_LIMITS", (str(limit),))
     assert available().host == 123_456_789
+
+
+def shapes_of(model: str, layers: int) -> tuple[ModelFolder, dict[str, tuple[int, ...]]]:
+    """A model of `fsdp_memory.py` with so many layers."""
+    config = config_of(model, layers)
+    with torch.device("meta"):
+        made = AutoModelForCausalLM.from_config(config)
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size")
+    values = {name: getattr(config, name) for name in (*names, "vocab_size")}
+    shapes = {name: tuple(parameter.shape) for name, parameter in made.named_parameters()}
+    return ModelFolder(Path(model), get_dialect("qwen"), 32_768, values, model), shapes
+
+
+SHARDED = [("3b", 4, 4096, True), ("7b", 8, 4096, True), ("7b", 4, 16_384, True), ("8b", 16, 4096, True)]
+SHARDED += [("8b", 8, 4096, False), ("7b", 16, 16_384, True)]
+
+
+def test_a_sharded_learner_takes_what_pytorch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On fake tensors of the true shapes; four layers, or all of them with SEAL_RAY_LONG."""
+    long = bool(os.environ.get("SEAL_RAY_LONG"))
+    layers = {"3b": 36, "7b": 28, "8b": 32} if long else dict.fromkeys(("3b", "7b", "8b"), 4)
+    words = [f"{name},{layers[name]},{n},{tokens},{int(each)}" for name, n, tokens, each in SHARDED]
+    command = [sys.executable, "-m", "tests.seal_ray.algorithm.fsdp_memory", *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    for (name, learners, tokens, checkpoints), line in zip(SHARDED, done.stdout.split(), strict=True):
+        model, shapes = shapes_of(name, layers[name])
+        monkeypatch.setattr(memory_estimate, "checkpoint_shapes", lambda _, shapes=shapes: shapes)
+        overrides = [
+            f"learners.num_learners={learners}",
+            f"training.microbatch_tokens={tokens}",
+            f"solver.gradient_checkpointing={str(checkpoints).lower()}",
+        ]
+        found = {part.name: part.size for part in parts(make_config(["qwen2.5-7b"], overrides=overrides).spec, model)}
+        gradients = found["learner gradients and moments"] // 3
+        kept = ("learner weights", "reference policy", "learner activations and whole layers")
+        estimate = (sum(found[each] for each in kept) + gradients) / learners
+        moments = 2 * gradients / learners
+        assert (estimate + moments) / (int(line) + moments) == pytest.approx(1.0, abs=0.05), (name, learners, tokens)

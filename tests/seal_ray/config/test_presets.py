@@ -49,6 +49,8 @@ ARMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "rules": ({"kind": "rules", **PAIRS}, {}),
     "llm-frozen": ({**LEARNING, "trainable": False}, {}),
     "coevolved": (LEARNING, {}),
+    "llm-frozen-probed": ({**LEARNING, "trainable": False, "probe_points": 32}, {}),
+    "coevolved-probed": ({**LEARNING, "probe_points": 32}, {}),
     "coevolved-varied": ({**LEARNING, "pick": "varied", "allocation": "by_category"}, {}),
     "coevolved-unpaired": ({**LEARNING, "pairs": False, "plain_share": 0.5}, {}),
     "coevolved-sqrt": (LEARNING, {"training.off_policy_weight": "sqrt"}),
@@ -73,9 +75,12 @@ def file_with(folder: Path, text: str) -> Path:
     return file
 
 
+ONE_GPU = ("one-gpu-24gb", "one-gpu-80gb")
+
+
 def test_the_presets_are_these() -> None:
     assert set(preset_names("method")) == {*TABLE_3, *ARMS, *TASK_WRITERS}
-    assert set(preset_names("model")) == {DEFAULT, tiny.RARE, SMOLLM2, f"{SMOLLM2}-rare", *REAL_MODELS}
+    assert set(preset_names("model")) == {DEFAULT, tiny.RARE, SMOLLM2, f"{SMOLLM2}-rare", *REAL_MODELS, *ONE_GPU}
     assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
     for name in preset_names():
         assert about(name).endswith(".")
@@ -146,8 +151,8 @@ def test_model_presets_have_the_papers_recipe(name: str) -> None:
     assert evaluation.interval == 10
     assert (environment.source, environment.split_scheme, environment.reward) == ("bfcl", "scenario", "success")
     learners, engine = config.section(LearnersSection), config.section(EngineSection)
-    assert (learners.num_learners, learners.fsdp, engine.num_engines) == (4, True, 4)
-    assert learners.num_gpus_per_learner + engine.num_gpus_per_engine == 1.0, "4 GPUs, an engine and a learner on each"
+    assert (learners.num_learners, learners.fsdp, engine.num_engines) == (8, True, 8)
+    assert learners.num_gpus_per_learner + engine.num_gpus_per_engine == 1.0, "8 GPUs, an engine and a learner on each"
     tasks = len(get_split("scenario").train)
     assert training.rounds == math.ceil(6 * tasks / training.groups), "6 epochs"
     assert config.section(ReweightingSection) == ReweightingSection(mode="dynamic")

@@ -1,0 +1,109 @@
+"""Prints the peak of a learner's memory in forward and backward pass, in bytes, by PyTorch's tracker on fake tensors.
+
+    python -m tests.seal_ray.algorithm.fsdp_memory MODEL,LAYERS,LEARNERS,TOKENS,CHECKPOINTS …
+
+Weights, gradients, activations and what FSDP holds whole count; the optimizer does not. All weights learn: PEFT does
+not place its layers among fake tensors.
+"""
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
+
+from seal_ray.grpo.forward import token_logprobs
+from seal_ray.training.learner import shard_module
+
+SAMPLED = 1024
+
+
+def config_of(model: str, layers: int) -> PretrainedConfig:
+    """The true shapes of a model with so many layers."""
+    shapes: dict[str, tuple[Any, int, int, int, int, int, bool]] = {
+        "3b": (Qwen2Config, 2048, 11_008, 16, 2, 151_936, True),
+        "7b": (Qwen2Config, 3584, 18_944, 28, 4, 152_064, False),
+        "8b": (LlamaConfig, 4096, 14_336, 32, 8, 128_256, False),
+    }
+    kind, width, inner, heads, groups, vocabulary, tied = shapes[model]
+    config: PretrainedConfig = kind(
+        hidden_size=width,
+        intermediate_size=inner,
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        vocab_size=vocabulary,
+        num_hidden_layers=layers,
+        tie_word_embeddings=tied,
+        max_position_embeddings=32_768,
+    )
+    config._attn_implementation = "sdpa"
+    return config
+
+
+class Learning(nn.Module):
+    """What `LMModule` holds, without its files."""
+
+    def __init__(self, config: PretrainedConfig, *, checkpoints: bool) -> None:
+        super().__init__()
+        self.__dict__["half"] = True  # which `nn.Module` has as a method
+        self.language_model: Any = AutoModelForCausalLM.from_config(config)
+        if checkpoints:
+            self.language_model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.reference = _frozen(config).requires_grad_(False)
+
+    def forward(self, packed: Any) -> Any:
+        logprobs = token_logprobs(self.language_model, packed)
+        with torch.no_grad():
+            reference = token_logprobs(self.reference, packed)
+            self.reference.get_output_embeddings().reshard()
+        return logprobs.sum() - reference.sum()
+
+
+def _frozen(config: PretrainedConfig) -> Any:
+    """A model whose matrices are bfloat16, and its embeddings float32."""
+    torch.set_default_dtype(torch.bfloat16)
+    model = AutoModelForCausalLM.from_config(config)
+    torch.set_default_dtype(torch.float32)
+    embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+    model.set_input_embeddings(embedding)
+    if config.tie_word_embeddings:
+        model.get_output_embeddings().weight = embedding.weight
+    return model
+
+
+def peak(model: str, layers: int, learners: int, tokens: int, checkpoints: bool) -> int:
+    dist.init_process_group("fake", rank=0, world_size=learners, store=FakeStore())
+    mesh = init_device_mesh("cpu", (learners,))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        module: Any = Learning(config_of(model, layers), checkpoints=checkpoints)
+        shard_module(module, mesh)
+        packed = SimpleNamespace(
+            token_ids_1N=torch.zeros(1, tokens, dtype=torch.long),
+            position_ids_1N=torch.arange(tokens)[None],
+            segments=(),
+            predicts_M=torch.arange(SAMPLED),
+            targets_M=torch.zeros(SAMPLED, dtype=torch.long),
+        )
+        tracker = FSDPMemTracker(module)
+        tracker.track_inputs(())
+        with tracker:
+            for _ in range(2):
+                module(packed).backward()
+                module.zero_grad()
+                tracker.reset_mod_stats()
+        found = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    dist.destroy_process_group()
+    return int(found)
+
+
+if __name__ == "__main__":
+    for words in sys.argv[1:]:
+        name, *numbers = words.split(",")
+        print(peak(name, *map(int, numbers[:-1]), bool(int(numbers[-1]))), flush=True)  # type: ignore[arg-type, call-arg]
