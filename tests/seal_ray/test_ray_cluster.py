@@ -20,7 +20,6 @@ from typing import Any
 import httpx
 import psutil  # type: ignore[import-untyped]
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from tests.processes import free_port, kill_all, tree, wait_for_answer
 from tests.readme import ROOT, example
@@ -219,16 +218,3 @@ def ask(port: int, key: str) -> httpx.Response | None:
         )
     except httpx.TransportError:
         return None
-
-
-@pytest.mark.parametrize("name", ["cluster-one-node.yaml", "cluster-nodes.yaml"])
-def test_the_files_of_clusters_are_valid(name: str) -> None:
-    """As `ray up` checks them, before it asks for machines."""
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
-    config = yaml.safe_load((ROOT / "docs" / "examples" / name).read_text("utf-8"))
-    validate_config(prepare_config(config))
-    # The token is copied, and every part of the cluster requires it.
-    assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
-    starts = config["head_start_ray_commands"] + config["worker_start_ray_commands"]
-    assert all("RAY_AUTH_MODE=token" in line for line in starts if "ray start" in line)
