@@ -238,7 +238,8 @@ def pairs_config() -> SealConfig:
 @pytest.mark.usefixtures("wide_prior")
 def test_a_restored_run_of_pairs_continues_to_the_last_bit(tmp_path: Path) -> None:
     def config() -> SealConfig:
-        return pairs_config().training(dynamic_sampling=True).reweighting(mode="dynamic")
+        probes = {"probe_points": 8, "probe_budget": 1.0}
+        return pairs_config().curator(**probes).training(dynamic_sampling=True).reweighting(mode="dynamic")
 
     # On other runners, whose timing differs.
     moved = config().env_runners(num_env_runners=2).engine(num_engines=2)
@@ -248,6 +249,7 @@ def test_a_restored_run_of_pairs_continues_to_the_last_bit(tmp_path: Path) -> No
     for report in run.reports:
         check_views(report)
     assert sum(each["solver/hint_stripped_rows"] for each in metrics) > 0, metrics
+    assert max(each.get("curator/probe_tokens", 0.0) for each in metrics) > 0, metrics
     for each in metrics:
         if each.get("solver/hint_stripped_tokens"):
             assert each["solver/hint_stripped_ratio_first"] in (0.0, pytest.approx(1.0, abs=1e-4))
