@@ -6,7 +6,7 @@ from typing import Any
 
 from envs.errors import UserError
 from seal_ray.config import schema
-from seal_ray.config.sections import fields_of
+from seal_ray.config.sections import PLACE, fields_of
 from seal_ray.report.files import as_json
 
 Sections = Mapping[str, Any]
@@ -19,14 +19,6 @@ SAME = {
     "solver": ("model",),
 }
 """Section → settings that compared trials must share, including settings of earlier versions."""
-
-PLACE: Mapping[str, tuple[str, ...]] = {
-    "engine": tuple(key for key in schema.EngineSection.model_fields if key not in ("kind", "dtype")),
-    "env_runners": tuple(schema.EnvRunnersSection.model_fields),
-    "learners": tuple(schema.LearnersSection.model_fields),
-    "training": ("microbatch_tokens",),
-}
-"""Section → settings of where and how fast a run computes; results depend on them by rounding alone."""
 
 
 def check_arms(arms: Mapping[str, Sections]) -> None:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,8 +61,9 @@ def command(
     console = make_console()
     check_known("--wandb", WANDB, wandb)
     if resume is not None:
-        if any(value is not None for value in (overrides or None, preset or None, config, name, rounds, seed)):
+        if any(value is not None for value in (preset or None, config, name, rounds, seed)):
             raise UserError("--resume: a run resumes with its own settings; give no others.")
+        check_places(overrides or ())
         if dry_run and is_stored(resume):
             raise UserError("--dry-run: it fetches no run from a storage; read its config.yaml there.")
         folder, storage = fetched(resume, runs, storage)
@@ -74,7 +75,7 @@ def command(
             )
         if not dry_run:  # a plan imports nothing but custom kinds, which `make_config` has trusted
             trust_signed_names(read_yaml(source, "config"), source, run=folder)
-        made = make_config(None, file=source)
+        made = make_config(None, file=source, overrides=overrides or ())
     else:
         words = [*(overrides or []), *([] if rounds is None else [f"training.rounds={rounds}"])]
         made = make_config(preset or [], file=config, overrides=words, seed=seed)
@@ -84,6 +85,20 @@ def command(
         _show_plan(console, made)
     else:
         _train(console, made, folder, source, storage, new=resume is None, wandb=wandb)
+
+
+def check_places(words: Sequence[str]) -> None:
+    """Raises `UserError` for a setting that changes more than where and how fast a run computes."""
+    from seal_ray.config.presets import parse_words
+    from seal_ray.config.sections import PLACE
+
+    for section, values in parse_words(words).items():
+        for key in values:
+            if key not in PLACE.get(section, ()):
+                raise UserError(
+                    f"--resume: {section}.{key} is the run's own; only places can change: settings of engine (not kind "
+                    "and dtype), env_runners and learners, and training.microbatch_tokens."
+                )
 
 
 def _train(

@@ -24,6 +24,14 @@ _BOUNDS = {
     "exclusiveMaximum": "below",
 }
 
+PLACE: Mapping[str, tuple[str, ...]] = {
+    "engine": tuple(key for key in schema.EngineSection.model_fields if key not in ("kind", "dtype")),
+    "env_runners": tuple(schema.EnvRunnersSection.model_fields),
+    "learners": tuple(schema.LearnersSection.model_fields),
+    "training": ("microbatch_tokens",),
+}
+"""Section → settings of where and how fast a run computes; results depend on them by rounding alone."""
+
 
 def attribute(section: str, key: str) -> str:
     """The config's attribute for a setting: RLlib's settings keep RLlib's names, others begin with the section."""

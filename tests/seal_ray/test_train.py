@@ -45,6 +45,8 @@ SMALL = (
         (["--preset", "vanila"], "did you mean 'vanilla'"),
         (["--config", "/nowhere.yaml"], "cannot be read"),
         (["--resume", "/nowhere"], "is no run"),
+        (["--resume", "/nowhere", "training.lr=1.0"], "training.lr is the run's own; only places can change"),
+        (["--resume", "/nowhere", "learners.num_learners=2"], "is no run"),
         (["--wandb", "maybe"], "'maybe' is not known"),
         (["solver.temperature=0.005"], "solver.temperature: 0.005"),
         (["evaluation.temperature=0.5"], "evaluation during training is greedy"),
@@ -219,7 +221,7 @@ def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, clus
     read_until(process, "round 3/6: success")
     process.kill()
     process.communicate()
-    process = start(tmp_path, *RESUME, cluster=cluster)
+    process = start(tmp_path, *RESUME, "env_runners.num_env_runners=2", cluster=cluster)  # elsewhere
     read_until(process, "round 4/6: success")
     process.send_signal(signal.SIGTERM)  # as a stopped job gets
     said = done(process)
