@@ -82,6 +82,7 @@ METRICS = (
     Metric("solver/ratio_first_error", "nats", "Root mean square log-ratio of a token at the first mini-batch."),
     Metric("solver/gradient_norm", "norm", "Norm of the last step's gradient, before clipping."),
     Metric("solver/learning_rate", "rate", "Learning rate of the last optimizer step."),
+    Metric("solver/out_of_memory", "count", "Steps since the start that were repeated with smaller micro-batches."),
     Metric("solver/gpu_memory_gib", "GiB", "Peak GPU memory of the first learner's tensors; 0 on a CPU."),
     Metric("solver/weight_mean", "factor", "Mean diagnosis weight of the advantages."),
     Metric("solver/weight_max", "factor", "Largest diagnosis weight of an advantage."),

@@ -1,5 +1,6 @@
 """`SealLearner`: the gradient steps of a round, on one process or distributed over several."""
 
+import logging
 import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -43,10 +44,12 @@ LEARNT = (
     *("ratio_first", "ratio_first_error", "gradient_norm", "learning_rate"),
     *("hint_stripped_tokens", "hint_stripped_ratio_first", "hint_stripped_clip_fraction", "off_policy_weight"),
     "gpu_memory_gib",
+    "out_of_memory",
 )
 """Metrics of a round's update, defined in `seal_ray/metrics.py`."""
 
 _STEPS = "gradient_steps"
+_log = logging.getLogger("seal_ray")
 
 T = TypeVar("T")
 
@@ -76,6 +79,7 @@ class SealLearner(RowsLearner):
         self._agents = {name: _Agent(spec.agents[name].training) for name in spec.learning_agents}
         self._microbatch_tokens = spec.training.microbatch_tokens
         self.counted = Counts()
+        self._out_of_memory = 0
         self._stored: dict[str, deque[StoredWeights]] = defaultdict(lambda: deque(maxlen=2))
 
     def build(self) -> None:
@@ -119,7 +123,7 @@ class SealLearner(RowsLearner):
         counts = first = Counts()
         norm, rate = 0.0, 0.0
         for place, minibatch in enumerate(minibatches):
-            sums = self._backward(module_id, minibatch, proximal)
+            sums = self._backward_in_memory(module_id, minibatch, proximal)
             if not place:
                 first = sums
             counts = counts + sums
@@ -132,6 +136,7 @@ class SealLearner(RowsLearner):
             "gradient_norm": norm,
             "learning_rate": rate,
             "gpu_memory_gib": torch.cuda.max_memory_allocated(self.device) / 2**30 if self.device.type == "cuda" else 0,
+            "out_of_memory": self._out_of_memory,
             **loss_metrics(counts, first),
         }
         assert values.keys() == set(LEARNT)
@@ -149,6 +154,22 @@ class SealLearner(RowsLearner):
         )
         self.counted = self.counted + counts
         return loss_sum
+
+    def _backward_in_memory(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> Counts:
+        """As `_backward`; if memory runs out, once more with half the tokens in a micro-batch, now and later.
+
+        Several learners run forward passes together, so that one cannot repeat its own.
+        """
+        try:
+            return self._backward(module_id, minibatch, proximal)
+        except torch.OutOfMemoryError:
+            if self.distributed:
+                raise
+        self._out_of_memory += 1
+        self._microbatch_tokens = max(1, self._microbatch_tokens // 2)
+        _log.warning("out of memory: micro-batches now have %d tokens at most", self._microbatch_tokens)
+        release_memory()
+        return self._backward(module_id, minibatch, proximal)
 
     def _backward(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> Counts:
         """Accumulates the gradient of one step over micro-batches. Returns the sums over all learners."""

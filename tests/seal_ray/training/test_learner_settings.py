@@ -19,7 +19,7 @@ from policies.models import open_model
 from policies.models.writing import write_model
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.run.export import export_model
-from seal_ray.training.module import LMModule
+from seal_ray.training.module import PACKED, LMModule
 from seal_ray.training.weights import full_weights, lora_adapter
 from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
 from tests.seal_ray.training.learners import (
@@ -82,6 +82,27 @@ def test_micro_batches_and_gradient_checkpoints_change_nothing(model: Path, kind
     checkpoints = Learnt(model, kind, solver={"gradient_checkpointing": True})
     assert checkpoints.module.language_model.is_gradient_checkpointing
     assert_alike(checkpoints, expected, 1e-4)
+
+
+def test_a_step_that_runs_out_of_memory_is_repeated_in_smaller_parts(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = Learnt(model, "full", training={"microbatch_tokens": 10_000})
+    forward = LMModule.forward_rows
+    full: list[Any] = []
+
+    def limited(self: LMModule, batch: Mapping[str, Any]) -> Any:
+        if batch[PACKED].token_ids_1N.numel() > 60 and torch.is_grad_enabled():
+            full.append(batch)
+            raise torch.OutOfMemoryError
+        return forward(self, batch)
+
+    monkeypatch.setattr(LMModule, "forward_rows", limited)
+    found = Learnt(model, "full", training={"microbatch_tokens": 100})
+    assert len(full) == found.counted.pop("out_of_memory") == 1
+    assert expected.counted.pop("out_of_memory") == 0
+    assert_alike(found, expected, 1e-4)
+    assert "micro-batches now have 50 tokens" in caplog.text
 
 
 @pytest.fixture
