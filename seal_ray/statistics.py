@@ -13,6 +13,9 @@ Floats = NDArray[np.float64]
 LEVEL = 0.95
 """Confidence of every interval."""
 
+_ROUNDING = 1e-12
+"""A standard error or a mean up to this, relative to values above 1, is rounding."""
+
 _ENOUGH = 8
 """From this many pairs on, an interval over them needs no remark."""
 
@@ -21,7 +24,7 @@ _ENOUGH = 8
 class Estimate:
     """A mean over `count` values, with its interval; the bounds are None if `count` is too small for one.
 
-    `p` is two-sided, of the t statistic that the mean is 0; None for values that all equal the same other number. The
+    `p` is two-sided, of the t statistic that the mean is 0; None for values that are all equal and not 0. The
     interval includes the sampling of `tasks` tasks; if they are 0 it is over the values alone. `given_seeds` is the
     interval over tasks alone: about these trained models on other tasks, and not about other seeds.
     """
@@ -41,7 +44,7 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
     Exact for independent values of one normal distribution; for paired differences it is the paired interval.
 
     Raises:
-        ValueError: There are no values.
+        ValueError: There are no values, or one is not finite.
     """
     count, mean = len(values), _mean(values)
     if count < 2:
@@ -60,7 +63,7 @@ def crossed_estimate(differences: Sequence[float], by_task: Floats) -> Estimate:
         by_task: The differences by task: seeds × tasks, the same tasks for every seed.
 
     Raises:
-        ValueError: There are no values, or not as many rows as differences.
+        ValueError: There are no values, one is not finite, or there are not as many rows as differences.
     """
     mean, (seeds, tasks) = _mean(differences), by_task.shape
     if seeds != len(differences):
@@ -111,10 +114,10 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def _t_estimate(mean: float, error: float, df: float, count: int) -> Estimate:
-    p = None if mean else 1.0
-    if error > 0:
-        p = 2 * float(stats.t.sf(abs(mean) / error, df))
-    return Estimate(mean, *_interval(mean, error, df), count, p)
+    rounding = _ROUNDING * max(1.0, abs(mean))
+    if error > rounding:
+        return Estimate(mean, *_interval(mean, error, df), count, 2 * float(stats.t.sf(abs(mean) / error, df)))
+    return Estimate(mean, mean, mean, count, 1.0 if abs(mean) <= rounding else None)
 
 
 def _interval(mean: float, error: float, df: float) -> tuple[float, float]:
@@ -169,6 +172,8 @@ def kaplan_meier_median(times: Sequence[float], reached: Sequence[bool]) -> floa
 def _mean(values: Sequence[float]) -> float:
     if not values:
         raise ValueError("there are no values")
+    if not all(map(math.isfinite, values)):
+        raise ValueError("a value is not finite")
     return math.fsum(values) / len(values)
 
 

@@ -77,6 +77,24 @@ def test_where_only_tasks_differ_the_crossed_interval_is_students_over_tasks() -
     assert (found.low, found.high, found.p) == pytest.approx((expected.low, expected.high, expected.p))
 
 
+@pytest.mark.parametrize("equal", [[0.1] * 3, [0.3 - 0.2, 0.2 - 0.1, 0.1], [1e6 / 3, 1e6 / 3 + 6e-11]])
+def test_values_that_differ_by_rounding_alone_have_no_p_value(equal: list[float]) -> None:
+    assert np.std(equal, ddof=1) > 0, "the rounding of means or differences, which is no spread"
+    found = mean_estimate(equal)
+    assert (found.low, found.high, found.p) == (found.mean, found.mean, None)
+    crossed = crossed_estimate(equal, np.repeat(np.array(equal)[:, None], 7, axis=1))
+    assert (crossed.low, crossed.high, crossed.p) == (crossed.mean, crossed.mean, None)
+    assert mean_estimate([0.1 + 0.2 - 0.3, 0.0]).p == 1.0
+
+
+def test_a_value_that_is_not_finite_is_refused() -> None:
+    for value in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="not finite"):
+            mean_estimate([0.1, 0.1, value])
+        with pytest.raises(ValueError, match="not finite"):
+            crossed_estimate([0.1, value], np.zeros((2, 5)))
+
+
 @pytest.mark.parametrize("seeds", [1, 2, 5])
 def test_given_the_seeds_the_interval_is_students_over_the_means_of_the_tasks(seeds: int) -> None:
     by_task = np.random.default_rng(seeds).integers(-1, 2, (seeds, 30)).astype(float)
