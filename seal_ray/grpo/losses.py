@@ -43,7 +43,7 @@ OFF_POLICY_WEIGHTS: Registry[OffPolicyWeight] = Registry(
 MAX_LOG_RATIO = 20.0
 """Upper cut of log-ratios: e^20 is clipped anyway, and must only stay finite."""
 _MAX_LOG_REFERENCE = 10.0
-"""Upper cut of `ref − cur` in k3, so that one unlearnt token cannot fill the gradient. k3 is linear below."""
+"""From this `ref − cur` (nats) on, k3 to the reference is its tangent, so that value and gradient stay finite."""
 _Positive = Annotated[float, Field(gt=0.0)]
 
 
@@ -176,7 +176,7 @@ class GRPOLoss(_RatioLoss):
 
         surrogate = max(−A·r, −A·clip(r, 1 − clip_low, 1 + clip_high)), and at most −A·c if A < 0
         loss      = surrogate + kl · k3,  k3 = exp(ref − cur) − (ref − cur) − 1  (Schulman, "Approximating KL
-                    Divergence", 2020)
+                    Divergence", 2020), its tangent beyond 10 nats
 
     With an importance cap the ratio is to `proximal_logprobs_M`, and the surrogate is multiplied by
     `min(exp(proximal − old), cap)`, which carries no gradient.
@@ -297,11 +297,16 @@ def importance_ratio(logprobs_M: Tensor, old_logprobs_M: Tensor) -> Tensor:
 
 
 def kl_to_reference(logprobs_M: Tensor, reference_logprobs_M: Tensor | None) -> Tensor:
-    """KL of the policy from the reference (nats) by k3, with its gradient; 0 without a reference."""
+    """KL of the policy from the reference (nats) by k3, with its gradient; 0 without a reference.
+
+    Beyond 10 nats k3 is continued by its tangent there: a policy that is far from its reference is still pulled back.
+    """
     if reference_logprobs_M is None:
         return torch.zeros_like(logprobs_M)
-    reference_M = reference_logprobs_M.detach().to(logprobs_M.dtype)
-    return _k3((reference_M - logprobs_M).clamp(max=_MAX_LOG_REFERENCE))
+    log_ratio_M = reference_logprobs_M.detach().to(logprobs_M.dtype) - logprobs_M
+    # Unlike a clamp, relu has no gradient at 0, so that at the cut the gradient is k3's alone.
+    excess_M = torch.relu(log_ratio_M - _MAX_LOG_REFERENCE)
+    return _k3(log_ratio_M.clamp(max=_MAX_LOG_REFERENCE)) + math.expm1(_MAX_LOG_REFERENCE) * excess_M
 
 
 def global_mean(loss_sum: Tensor, global_tokens: int) -> Tensor:

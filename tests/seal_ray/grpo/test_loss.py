@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from envs.errors import UserError
 from seal_ray.config.schema import TrainingSection
-from seal_ray.grpo.losses import LOSSES, CISPOLoss, GRPOLoss, LossSums, RWRLoss, global_mean
+from seal_ray.grpo.losses import LOSSES, CISPOLoss, GRPOLoss, LossSums, RWRLoss, global_mean, kl_to_reference
 from seal_ray.grpo.schedule import rate_factor
 
 BARE = GRPOLoss.Settings(kl=0.0)
@@ -58,11 +58,22 @@ def test_the_kl_is_k3_and_finite_however_far_the_policies_are() -> None:
     logprobs_M = torch.tensor([-1.0, -1.0, -300.0, -1.0], requires_grad=True)
     reference_M = torch.tensor([-1.5, -1.0, -1.0, -300.0])
     found = GRPOLoss(settings)(logprobs_M, logprobs_M, torch.zeros(4), reference_logprobs_M=reference_M)
-    near = math.exp(-0.5) + 0.5 - 1
-    assert found.loss_M.tolist() == pytest.approx([near / 2, 0, (math.exp(10) - 11) / 2, 298 / 2], rel=1e-5)
-    assert found.sums.reference_kl == pytest.approx(near + math.exp(10) - 11 + 298, rel=1e-5)
+    near, slope = math.exp(-0.5) + 0.5 - 1, math.exp(10) - 1
+    far = slope - 10 + 289 * slope  # at 10 nats, and 289 more along the tangent
+    assert found.loss_M.tolist() == pytest.approx([near / 2, 0, far / 2, 298 / 2], rel=1e-5)
+    assert found.sums.reference_kl == pytest.approx(near + far + 298, rel=1e-5)
     (gradient_M,) = torch.autograd.grad(found.loss_sum, logprobs_M)
-    assert gradient_M.tolist() == pytest.approx([(1 - math.exp(-0.5)) / 2, 0, 0, 0.5], rel=1e-5)
+    assert gradient_M.tolist() == pytest.approx([(1 - math.exp(-0.5)) / 2, 0, -slope / 2, 0.5], rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_up_to_10_nats_the_kl_and_its_gradient_are_k3s_bit_by_bit(dtype: torch.dtype) -> None:
+    log_ratio_M = torch.cat([torch.linspace(-30.0, 10.0, 4001, dtype=dtype), torch.tensor([10.0], dtype=dtype)])
+    ours_M, theirs_M = (-log_ratio_M).requires_grad_(), (-log_ratio_M).requires_grad_()
+    found_M, expected_M = kl_to_reference(ours_M, torch.zeros_like(ours_M)), torch.expm1(-theirs_M) + theirs_M
+    assert torch.equal(found_M, expected_M)
+    gradients = (torch.autograd.grad(each.sum(), by)[0] for each, by in ((found_M, ours_M), (expected_M, theirs_M)))
+    assert torch.equal(*gradients)
 
 
 def test_the_importance_weight_is_truncated_and_carries_no_gradient() -> None:

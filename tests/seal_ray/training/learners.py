@@ -181,6 +181,7 @@ def _is_clipped(ratio: float, advantage: float, settings: TrainingSection) -> bo
 
 
 def _k3(log_ratio: float) -> float:
+    assert log_ratio <= 10, "beyond 10 nats the loss has its tangent"
     return math.exp(log_ratio) - log_ratio - 1
 
 
