@@ -102,6 +102,11 @@ def test_arms_of_a_comparison_differ_in_the_curator_and_what_is_said(method: str
     }
 
 
+def test_the_frozen_curator_differs_in_learning_alone_so_that_rewards_can_be_compared() -> None:
+    frozen, learning = (make_config([method]).to_sections() for method in ("llm-frozen", "coevolved"))
+    assert frozen == {**learning, "curator": {**learning["curator"], "trainable": False}}
+
+
 @pytest.mark.parametrize("method", TASK_WRITERS)
 def test_methods_in_which_tasks_are_written(method: str) -> None:
     kind, trainable, curator = TASK_WRITERS[method]
