@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
     return _t_estimate(mean, float(np.std(values, ddof=1)) / math.sqrt(count), count - 1, count)
 
 
-def crossed_estimate(differences: Sequence[float], by_task: Floats) -> Estimate:
+def crossed_estimate(differences: Sequence[float], by_task: Floats, strata: Sequence[str] | None = None) -> Estimate:
     """The mean of paired differences, with an interval over both the seeds and the tasks that were drawn.
 
     Student's interval with the error and the degrees of freedom of `crossed_error`; none with a single seed or task.
@@ -61,6 +62,7 @@ def crossed_estimate(differences: Sequence[float], by_task: Floats) -> Estimate:
     Args:
         differences: One for each seed.
         by_task: The differences by task: seeds × tasks, the same tasks for every seed.
+        strata: As for `crossed_error`.
 
     Raises:
         ValueError: There are no values, one is not finite, or there are not as many rows as differences.
@@ -70,36 +72,80 @@ def crossed_estimate(differences: Sequence[float], by_task: Floats) -> Estimate:
         raise ValueError(f"{len(differences)} differences and {seeds} rows of tasks")
     if tasks < 2:
         return Estimate(mean, None, None, seeds)
-    given = _interval(mean, float(np.std(by_task.mean(axis=0), ddof=1)) / math.sqrt(tasks), tasks - 1)
+    (_, _), (by_tasks, df_of_tasks), _ = _squares(by_task, strata)
+    given = _interval(mean, math.sqrt(by_tasks), df_of_tasks)
     if seeds < 2:
         return Estimate(mean, None, None, seeds, given_seeds=given)
-    error, df = crossed_error(by_task)
+    error, df = crossed_error(by_task, strata)
     return replace(_t_estimate(mean, float(error), float(df), seeds), tasks=tasks, given_seeds=given)
 
 
-def crossed_error(values: Floats) -> tuple[Floats, Floats]:
+def crossed_error(values: Floats, strata: Sequence[str] | None = None) -> tuple[Floats, Floats]:
     """Standard error of the mean of seeds × tasks (the last two axes, both at least 2), and its degrees of freedom.
 
     Both factors are random: v[s, t] = μ + a[s] + b[t] + e[s, t]. With the mean squares A of seeds, B of tasks and C of
     the rest, the variance of the grand mean is (A + B − C) / (seeds · tasks) (Cornfield and Tukey 1956, Ann. Math.
     Stat. 27), but at least the variance by seeds alone and by tasks alone. The degrees of freedom are Satterthwaite's
     (1946, Biometrics 2); infinite if nothing varies.
+
+    Args:
+        strata: The stratum of each task, if a fixed number of tasks was drawn in each: B and C are then within strata
+            (Cochran 1977, Sampling Techniques, 5.4). Ignored if all strata have one task.
     """
-    seeds, tasks = values.shape[-2:]
-    grand = values.mean(axis=(-2, -1), keepdims=True)
-    by_seed, by_task = values.mean(axis=-1, keepdims=True), values.mean(axis=-2, keepdims=True)
-    rest = values - by_seed - by_task + grand
-    # The mean squares over seeds · tasks, with their degrees of freedom.
-    squares = (
-        (((by_seed - grand) ** 2).sum(axis=(-2, -1)) / (seeds * (seeds - 1)), seeds - 1),
-        (((by_task - grand) ** 2).sum(axis=(-2, -1)) / (tasks * (tasks - 1)), tasks - 1),
-        ((rest**2).sum(axis=(-2, -1)) / (seeds * tasks * (seeds - 1) * (tasks - 1)), (seeds - 1) * (tasks - 1)),
-    )
+    squares = _squares(values, strata)
     (a, _), (b, _), (c, _) = squares
     variance = np.maximum(a + b - c, np.maximum(a, b))
     spread = sum(part**2 / df for part, df in squares)
     df = np.divide(variance**2, spread, out=np.full_like(variance, np.inf), where=spread > 0)
     return np.sqrt(variance), df
+
+
+def _squares(values: Floats, strata: Sequence[str] | None) -> tuple[tuple[Any, int], ...]:
+    """The mean squares of seeds, tasks and the rest over seeds · tasks, with their degrees of freedom."""
+    seeds, tasks = values.shape[-2:]
+    of_stratum = np.unique(strata or [""] * tasks, return_inverse=True)[1]
+    if of_stratum.max() + 1 == tasks:
+        of_stratum[:] = 0
+    by_seed = values.mean(axis=-1, keepdims=True)
+    within = np.empty(values.shape)
+    for stratum in range(of_stratum.max() + 1):
+        own = values[..., of_stratum == stratum]
+        within[..., of_stratum == stratum] = own - own.mean(axis=-1, keepdims=True)
+    by_task = within.mean(axis=-2, keepdims=True)
+    seeds_df, tasks_df = seeds - 1, tasks - 1 - of_stratum.max()
+    rest_df = seeds_df * tasks_df
+    return (
+        (
+            ((by_seed - by_seed.mean(axis=-2, keepdims=True)) ** 2).sum(axis=(-2, -1)) / (seeds * max(1, seeds_df)),
+            seeds_df,
+        ),
+        ((by_task**2).sum(axis=(-2, -1)) / (tasks * tasks_df), tasks_df),
+        (((within - by_task) ** 2).sum(axis=(-2, -1)) / (seeds * tasks * max(1, rest_df)), rest_df),
+    )
+
+
+def sign_flip_p(differences: Sequence[float]) -> float | None:
+    """The two-sided p-value of the sign-flip test that paired differences are symmetric about 0; None for one pair.
+
+    It is exact up to 16 pairs, and of 65,536 random signs beyond. With n pairs it is 2^(1 − n) or more (Fisher 1935).
+    """
+    if len(differences) < 2:
+        return None
+    test = stats.permutation_test(
+        (differences,), np.mean, permutation_type="samples", vectorized=True, n_resamples=1 << 16, rng=0
+    )
+    return float(test.pvalue)
+
+
+def fisher_p(successes: int, n: int, others: int, m: int) -> float:
+    """The two-sided p-value of Fisher's exact test that two shares, of n and of m runs, are equal."""
+    return float(stats.fisher_exact([[successes, n - successes], [others, m - others]]).pvalue)
+
+
+def share_estimate(successes: Sequence[float]) -> Estimate:
+    """The share of ones among 0s and 1s, with Wilson's interval. Raises `ValueError` if there are none."""
+    interval = wilson(_mean(successes), len(successes))
+    return Estimate(interval.share, interval.low, interval.high, len(successes))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

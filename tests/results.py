@@ -6,23 +6,19 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
-from operator import mul
 from pathlib import Path
-from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from scipy import stats  # type: ignore[import-untyped]
-
 from envs.task import Category
-from seal_ray.report.files import Row
-from seal_ray.statistics import wilson
+from seal_ray.statistics import fisher_p, share_estimate
 from tuning.comparison import measures
 from tuning.comparison.collect import ArmTrial, Comparison, ComparisonManifest, collect
+from tuning.comparison.exact import shown_count
 from tuning.comparison.findings import shown
 from tuning.comparison.measures import SHARE, ArmResult, Measure
 from tuning.comparison.merge import merge
+from tuning.comparison.threshold import tasks_until, threshold_of
 from tuning.record import State
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
@@ -43,15 +39,6 @@ _TINY_ON_DEV = {"final": "34.5", "base": "58", "miss_func": "0", "miss_param": "
 _SCRATCH = TemporaryDirectory()
 
 
-def _guided_minus_plain(rows: Sequence[Row], _: int) -> float | None:
-    pairs = [(row.get("solver/success_shown"), row.get("solver/success_plain")) for row in rows]
-    known = [guided - plain for guided, plain in pairs if guided is not None and plain is not None]
-    return fmean(known) if known else None
-
-
-GUIDED = Measure(
-    "guided", "success with minus without hints in training, mean of rounds", _guided_minus_plain, paired=True
-)
 _MEASURES = {
     "final": measures.FINAL,
     "area": measures.AREA,
@@ -59,8 +46,8 @@ _MEASURES = {
     "gain": measures.GAIN,
     "turns done": measures.TURNS,
     **{str(each): measures.in_category(measures.FINAL, each) for each in Category},
-    "guided − plain": GUIDED,
-    "different tasks": Measure("tasks", "", measures.tasks_until, "tasks"),
+    "guided − plain": measures.GUIDED,
+    "different tasks": Measure("tasks", "", tasks_until, "tasks"),
     "groups kept": Measure("kept", "", lambda rows, _: sum(row.get("solver/groups_kept", 0) for row in rows), "groups"),
 }
 
@@ -96,7 +83,7 @@ def comparison(experiment: str) -> Comparison:
 def measure_of(experiment: str, column: str) -> Measure:
     """The measure in a column of an experiment's page."""
     if column == "rounds to 50 %":
-        threshold = measures.threshold_of(comparison(experiment))
+        threshold = threshold_of(comparison(experiment))
         assert threshold is not None
         return threshold.rounds
     if experiment in PIECES:
@@ -123,27 +110,24 @@ def values_of(experiment: str, arm: str, measure: Measure) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def _learnt(experiment: str, arm: str) -> tuple[int, int]:
+def _learnt(experiment: str, arm: str) -> list[float]:
     finals = values_of(experiment, arm, measure_of(experiment, "miss_func")).values()
-    return sum(each > 0.2 for each in finals), len(finals)
+    return [float(each > 0.2) for each in finals]
 
 
 def _learnt_share(experiment: str, arm: str, _: str) -> str:
-    count, of = _learnt(experiment, arm)
-    interval = wilson(count / of, of)
-    return f"{count} of {of} [{100 * interval.low:.0f}, {100 * interval.high:.0f}]"
+    return shown_count(share_estimate(_learnt(experiment, arm)))
 
 
 def _fisher(experiment: str, arm: str, baseline: str) -> str:
-    counts = [(count, of - count) for count, of in (_learnt(experiment, each) for each in (arm, baseline))]
-    return "" if arm == baseline else f"{stats.fisher_exact(counts).pvalue:.2g}"
+    ours, theirs = (_learnt(experiment, each) for each in (arm, baseline))
+    p = fisher_p(round(sum(ours)), len(ours), round(sum(theirs)), len(theirs))
+    return "" if arm == baseline else f"{p:.2g}"
 
 
 def _sign_flip(experiment: str, arm: str, baseline: str) -> str:
-    ours, theirs = (values_of(experiment, each, measure_of(experiment, "final")) for each in (arm, baseline))
-    pairs = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
-    means = [abs(fmean(map(mul, signs, pairs))) for signs in product((1, -1), repeat=len(pairs))]
-    return "" if arm == baseline else f"{fmean(each >= abs(fmean(pairs)) - 1e-12 for each in means):.2g}"
+    p = result_of(experiment, arm, "final", baseline).exact_p
+    return "" if p is None else f"{p:.2g}"
 
 
 def _holm(experiment: str, arm: str, baseline: str) -> str:
@@ -152,7 +136,7 @@ def _holm(experiment: str, arm: str, baseline: str) -> str:
 
 
 def _reached(experiment: str, arm: str, _: str) -> str:
-    threshold = measures.threshold_of(comparison(experiment))
+    threshold = threshold_of(comparison(experiment))
     assert threshold is not None
     times = threshold.reached(comparison(experiment), arm)
     return f"{times.trials - len(times.never)} of {times.trials}"

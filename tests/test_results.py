@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.results import GUIDED, PIECES, RESULTS, before, cell, comparison, measure_of, values_of
+from tests.results import PIECES, RESULTS, before, cell, comparison, measure_of, values_of
+from tuning.comparison.measures import GUIDED
 from tuning.comparison.report import table_of
 
 README = Path(__file__).parent.parent / "README.md"

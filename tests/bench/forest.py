@@ -5,8 +5,8 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from seal_ray.report.pictures import BLACK, save_picture
-from tests.results import GUIDED, PIECES, RESULTS, TABLES, comparison, measure_of, values_of
-from tuning.comparison.measures import results_of
+from tests.results import PIECES, RESULTS, TABLES, comparison, measure_of, values_of
+from tuning.comparison.measures import GUIDED, results_of
 from tuning.comparison.pictures import draw_differences
 from tuning.record import write_csv
 

@@ -119,3 +119,20 @@ def test_what_is_simulated_is_what_an_estimate_says() -> None:
     assert (found.count, found.tasks) == (8, TASKS)
     assert found.p == pytest.approx(2 * stats.t.sf(abs(found.mean) / error, df))
     assert mean_estimate(list(by_task.mean(axis=1))).tasks == 0
+
+
+def test_of_categories_with_other_gains_stratified_intervals_hold_it_too_and_are_narrower() -> None:
+    """A gain in one of four categories, as of a skill that a run learns; every comparison has as many tasks of each."""
+    rng, gain = np.random.default_rng(4), World("", seed=0.2, gain=4.0, gain_spread=0.5, level=-2.0)
+    none = World("", seed=0.2, gain=0.0, gain_spread=0.5, level=-2.0)
+    pairs = [world.draw(rng, 500, 8, TASKS // 4) for world in (gain, none, none, none)]
+    by_task = np.concatenate([gained - plain for plain, gained in pairs], axis=-1)
+    off = np.abs(by_task.mean(axis=(-2, -1)) - gain.truth() / 4)
+    halves = []
+    for strata in (None, [str(task // (TASKS // 4)) for task in range(TASKS)]):
+        error, df = crossed_error(by_task, strata)
+        halves.append(stats.t.ppf(0.975, df) * error)
+    whole, stratified = halves
+    assert 0.93 <= np.mean(off <= stratified) <= 0.98
+    assert np.mean(off <= whole) >= 0.98
+    assert stratified.mean() < 0.8 * whole.mean()

@@ -1,6 +1,8 @@
 """Statistics against scipy, against values worked out by hand, and against what intervals promise."""
 
+import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,12 +14,15 @@ from seal_ray.statistics import (
     Estimate,
     crossed_error,
     crossed_estimate,
+    fisher_p,
     holm,
     kaplan_meier_median,
     last_quarter_mean,
     mean_estimate,
     normalised_area,
     remark,
+    share_estimate,
+    sign_flip_p,
 )
 
 SHARES = st.lists(st.floats(0, 1), min_size=2, max_size=12)
@@ -176,3 +181,39 @@ def test_the_last_quarter_is_rounded_up(total: int, mean: float) -> None:
     rounds = list(range(1, total + 1))
     assert last_quarter_mean(rounds, [float(number) for number in rounds], total=total) == pytest.approx(mean)
     assert last_quarter_mean([], [], total=total) is None
+
+
+def test_in_strata_only_tasks_of_one_stratum_are_compared() -> None:
+    # Two seeds that agree, and strata whose tasks agree but differ between them: nothing is left to vary.
+    by_task = np.array([[1, 1, 0, 0, 0, 0]] * 2)
+    error, _ = crossed_error(by_task, ["a", "a", "b", "b", "b", "b"])
+    assert error == 0.0
+    assert crossed_error(by_task)[0] > 0.1
+    alone = crossed_error(by_task, list("abcdef"))  # a stratum for each task is none
+    assert alone[0] == crossed_error(by_task)[0] == crossed_error(by_task.astype(float), ["a"] * 6)[0]
+    # Within strata, by hand: the deviations of task means are ±1/4 in each of two pairs, so 4/16 over 2 · 4.
+    estimate = crossed_estimate([0.5], np.array([[0.25, 0.75, 0.75, 0.25]]), list("xxyy"))
+    half = stats.t.ppf(0.975, 2) * math.sqrt(4 / 16 / (2 * 4))
+    assert estimate.given_seeds == pytest.approx((0.5 - half, 0.5 + half))
+
+
+@given(st.lists(st.integers(-8, 8).map(lambda each: each / 8), min_size=2, max_size=8))
+@settings(deadline=None, max_examples=30)
+def test_the_sign_flip_test_is_the_share_of_signs_that_give_as_much(differences: list[float]) -> None:
+    means = [abs(math.fsum(map(math.prod, zip(signs, differences, strict=True)))) for signs in all_signs(differences)]
+    share = sum(each >= abs(math.fsum(differences)) - 1e-12 for each in means) / len(means)
+    assert sign_flip_p(differences) == pytest.approx(share)
+
+
+def all_signs(values: list[float]) -> Iterator[tuple[int, ...]]:
+    return itertools.product((1, -1), repeat=len(values))
+
+
+def test_exact_tests_by_hand() -> None:
+    assert sign_flip_p([0.1] * 8) == 2 / 2**8 == pytest.approx(0.0078, abs=1e-4), "the least of eight pairs"
+    assert sign_flip_p([0.3]) is None
+    assert fisher_p(3, 3, 0, 3) == pytest.approx(2 / math.comb(6, 3))
+    assert fisher_p(2, 4, 4, 8) == pytest.approx(1.0)
+    found = share_estimate([1.0] * 8)
+    assert (found.mean, found.count, found.high) == (1.0, 8, 1.0)
+    assert found.low == pytest.approx(8 / (8 + 1.96**2), abs=1e-3)

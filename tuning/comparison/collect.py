@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -27,6 +27,7 @@ _EXAM_SETTINGS = ("dialect", "budgets", "temperature", "top_p")
 ARM_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}"
 """The names that an arm can have; its trials' folders contain them."""
 ArmName = Annotated[str, Field(pattern=f"^{ARM_NAME}$")]
+Match = Literal["rollouts", "tokens"]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 
 Groups = Mapping[str, tuple[int, int]]
@@ -55,6 +56,7 @@ class ComparisonManifest(TrialsManifest):
     Attributes:
         arms: Name → description.
         threshold: Success, as a share, to which the report measures times, if one was given.
+        match: What is equal where arms are compared: rounds and rollouts, or sampled tokens.
         merged: The folders from which a merged comparison was joined; its `folder` is empty.
         fewer_seeds: The seeds of arms that have not all of them, after a merge.
     """
@@ -65,6 +67,7 @@ class ComparisonManifest(TrialsManifest):
     seeds: tuple[Seed, ...] = Field(min_length=1, max_length=1000)
     baseline: ArmName
     threshold: float | None = Field(default=None, ge=0, le=1)
+    match: Match = "rollouts"
     merged: tuple[str, ...] = ()
     fewer_seeds: dict[ArmName, tuple[Seed, ...]] = Field(default_factory=dict)
 
@@ -135,6 +138,12 @@ class ArmTrial(TrialRecord):
                 f"{self.folder / EXAM} does not say which model was examined; run its exam again with --fresh."
             ) from None
         return next((int(match[1]) for part in parts if (match := _ROUND.fullmatch(part))), None)
+
+    @cached_property
+    def categories(self) -> Mapping[str, str]:
+        """Task → its category in the evaluations."""
+        suites = (row["suites"].get(PLAIN, {}).items() for row in self.evaluations)
+        return {task: category for by_category in suites for category, tasks in by_category for task in tasks}
 
     @cached_property
     def rows_by_task(self) -> Mapping[str, Sequence[Row]]:

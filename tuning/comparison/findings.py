@@ -9,21 +9,18 @@ from tuning.comparison.collect import ArmTrial, Comparison
 from tuning.comparison.measures import (
     FINAL,
     GAIN,
+    GUIDED,
     SHARE,
     TURNS,
     TURNS_GAIN,
     ArmResult,
-    Cost,
     Measure,
-    counts_tasks,
     regressions,
     results_by_arm,
     results_of,
-    rollouts_until,
-    tasks_until,
-    threshold_of,
     value_of,
 )
+from tuning.comparison.threshold import Cost, Threshold, counts_tasks, rollouts_until, tasks_until, threshold_of
 from tuning.record import State
 
 _DIGITS = {SHARE: 1, "rounds": 1}
@@ -111,8 +108,8 @@ def verdicts(comparison: Comparison) -> Iterator[str]:
     if len(pairs) > 1:
         yield ""
         yield (
-            f"{len(pairs)} arms are compared with the baseline: Holm's correction of the t statistics' p-values is for "
-            "this number, in each measure separately; intervals are not corrected."
+            f"{len(pairs)} arms are compared with the baseline: Holm's correction of p-values is for this number, in "
+            "each measure and test separately; intervals are not corrected."
         )
 
 
@@ -132,6 +129,8 @@ def _verdict(result: ArmResult, baseline: str) -> str:
     if difference.p is None or result.adjusted_p is None:
         return f"{text}; all differences are equal, so there is no test."
     tests = f"p = {difference.p:.2g}, {result.adjusted_p:.2g} after Holm's correction"
+    if result.exact_p is not None and result.adjusted_exact_p is not None:
+        tests += f"; sign-flip p = {result.exact_p:.2g}, {result.adjusted_exact_p:.2g}"
     if difference.low <= 0 <= difference.high:
         return f"{text}; the interval contains 0: no evidence that either is better ({tests})."
     side = f"the interval lies {'above' if difference.low > 0 else 'below'} 0"
@@ -141,26 +140,28 @@ def _verdict(result: ArmResult, baseline: str) -> str:
 
 
 def gain_lines(comparison: Comparison) -> list[str]:
-    """The section on the gain by training, and on these trials alone; empty if no model was evaluated before."""
-    results = list(results_by_arm(comparison, GAIN, FINAL))
-    if not any(gain.estimate for gain, _ in results):
+    """The section on guidance, the gain by training, and these trials alone; empty if nothing was measured."""
+    results = list(results_by_arm(comparison, GAIN, FINAL, GUIDED))
+    if not any(gain.estimate or guided.estimate for gain, _, guided in results):
         return []
     alone = f"final − {comparison.manifest.baseline}, these trials alone"
     rows = [
         [
             gain.arm,
+            shown(guided.estimate, sign=True),
             shown(gain.estimate, sign=True),
             shown_given_seeds(gain.estimate),
             "baseline" if final.is_baseline else shown_given_seeds(final.difference),
         ]
-        for gain, final in results
+        for gain, final, guided in results
     ]
     return section(
         "## What training did",
-        markdown_table(["arm", "gain", "gain, these trials alone", alone], rows),
-        "**Gain**: success after the last round minus before training, in points, over seeds and evaluation tasks. "
-        "**These trials alone**: over the tasks only. It says how well the success of these trained models is known on "
-        "other tasks, and nothing about other seeds.",
+        markdown_table(["arm", "guided − plain", "gain", "gain, these trials alone", alone], rows),
+        "**Guided − plain**: success with minus without hints in training, in points, mean of the rounds. If it is not "
+        "above 0, there is nothing to internalise. **Gain**: success after the last round minus before training, in "
+        "points, over seeds and evaluation tasks. **These trials alone**: over the tasks only. It says how well the "
+        "success of these trained models is known on other tasks, and nothing about other seeds.",
     )
 
 
@@ -187,8 +188,7 @@ def threshold_lines(comparison: Comparison) -> list[str]:
     if threshold is None:
         return []
     manifest = comparison.manifest
-    source = "as given by `--threshold`" if threshold.given else f"the mean final success of {manifest.baseline}"
-    measures = (threshold.rounds, threshold.rollouts)
+    measures = [threshold.rounds, threshold.rollouts, *threshold.counted_tokens(comparison)]
     head = ["arm", "reached by"]
     for measure in measures:
         head += [f"{measure.unit}, median", f"{measure.unit}, restricted mean", "− baseline"]
@@ -196,20 +196,28 @@ def threshold_lines(comparison: Comparison) -> list[str]:
     for results in results_by_arm(comparison, *measures):
         times = threshold.reached(comparison, results[0].arm)
         rows.append([results[0].arm, f"{times.trials - len(times.never)} of {times.trials}"])
-        for median, result in zip((times.median_rounds, times.median_rollouts), results, strict=True):
+        medians = (times.median_rounds, times.median_rollouts, times.median_tokens)
+        for median, result in zip(medians, results, strict=False):
             restricted = shown(result.estimate, unit=result.measure.unit)
             rows[-1] += [shown_number(median), restricted, shown_difference(result)]
     never = [name for arm in manifest.arms for name in threshold.reached(comparison, arm).never]
     censored = f"**{len(never)} never reached it, and are censored at their last round:** {', '.join(never)}."
     return section(
         "## To the threshold",
-        "Rounds and training rollouts to the first evaluation with a success of "
-        f"{100 * threshold.level:.1f} %, {source}.",
+        "Rounds, training rollouts and sampled tokens to the first evaluation with a success of "
+        f"{100 * threshold.level:.1f} %, {threshold_source(comparison, threshold)}.",
         markdown_table(head, rows),
         *([censored] if never else []),
         "Medians are Kaplan and Meier's; – if less than half reach it. Restricted means count a trial that did not "
         "reach it with the time that all trials have, and have Student's interval over seeds. An arm that is earlier "
         "has a difference below 0.",
+    )
+
+
+def threshold_source(comparison: Comparison, threshold: Threshold) -> str:
+    """Where the level of a threshold comes from."""
+    return (
+        "as given by `--threshold`" if threshold.given else f"the mean final success of {comparison.manifest.baseline}"
     )
 
 

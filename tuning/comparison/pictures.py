@@ -13,7 +13,8 @@ from seal_ray.report.files import Row
 from seal_ray.report.pictures import BLACK, COLOURS, LABEL_COLOURS, as_share, finish, save_picture, stack
 from seal_ray.statistics import Estimate, mean_estimate
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
-from tuning.comparison.measures import ArmResult, Cost, rollouts_until, tasks_until
+from tuning.comparison.measures import ArmResult
+from tuning.comparison.threshold import Cost, rollouts_until, tasks_until
 from tuning.record import State
 
 _COLOURS = (BLACK, *COLOURS[:6])

@@ -8,6 +8,7 @@ from envs.interface.json_form import interface_from_dict
 from seal_ray.report.files import Row, replace_file
 from seal_ray.statistics import Estimate
 from tuning.comparison.collect import ArmTrial, Comparison, collect
+from tuning.comparison.exact import all_or_nothing, exact_lines
 from tuning.comparison.findings import (
     EFFICIENCY,
     cell,
@@ -30,21 +31,20 @@ from tuning.comparison.measures import (
     AREA,
     FINAL,
     GAIN,
+    GUIDED,
     HINT_OFF,
     SHARE,
     TURNS,
     TURNS_GAIN,
     Measure,
-    Threshold,
     categories_in,
-    counts_tasks,
     in_category,
     results_by_arm,
-    threshold_of,
     value_of,
 )
 from tuning.comparison.page import write_page
 from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
+from tuning.comparison.threshold import Threshold, counts_tasks, threshold_of
 from tuning.recipe import place_differences
 from tuning.record import State, write_csv
 
@@ -52,21 +52,24 @@ COLUMNS = (
     *("arm", "seed", "state", "rounds", "measure", "value", "low", "high", "given_seeds_low", "given_seeds_high"),
     *("seeds", "difference", "difference_low", "difference_high"),
     *("difference_given_seeds_low", "difference_given_seeds_high", "pairs", "tasks", "p", "p_holm", "censored"),
+    *("p_exact", "p_exact_holm"),
 )
 """A trial's rows have its seed and value. An arm's rows have the seed "all": the mean over its finished trials with its
 interval, and the paired difference to the baseline with its interval, which includes the sampling of so many `tasks`
 (0: over seeds alone), its p-value, and that after Holm's correction for the number of arms. `given_seeds` intervals are
-over tasks alone. `censored` counts trials that never reached the threshold. Missing values are empty."""
+over tasks alone. `censored` counts trials that never reached the threshold. `p_exact` is of the sign-flip test over
+seeds, or of Fisher's test of the runs that learnt. Missing values are empty."""
 
 
 def measures_of(comparison: Comparison) -> list[Measure]:
     """Every measure, in the order of the table."""
     threshold, categories = threshold_of(comparison), categories_in(comparison)
-    times = [] if threshold is None else [threshold.rounds, threshold.rollouts]
-    if threshold is not None and counts_tasks(comparison):
-        times.append(threshold.tasks)
+    times: list[Measure] = []
+    if threshold is not None:
+        times = [threshold.learnt, threshold.rounds, threshold.rollouts, *threshold.counted_tokens(comparison)]
+        times += [threshold.tasks] if counts_tasks(comparison) else []
     by_category = (in_category(whole, category) for whole in (FINAL, AREA) for category in categories)
-    return [FINAL, AREA, HINT_OFF, GAIN, TURNS, TURNS_GAIN, *times, *exam_measures(comparison), *by_category]
+    return [FINAL, AREA, HINT_OFF, GAIN, GUIDED, TURNS, TURNS_GAIN, *times, *exam_measures(comparison), *by_category]
 
 
 def table_of(comparison: Comparison) -> Iterator[Sequence[object]]:
@@ -77,7 +80,7 @@ def table_of(comparison: Comparison) -> Iterator[Sequence[object]]:
         for measure in measures:
             value = value_of(trial, measure)
             row = (trial.arm, trial.seed, trial.state, trial.rounds, measure.name, _number(value))
-            yield *row, *[""] * (len(COLUMNS) - len(row) - 1), _censored(threshold, measure, [trial])
+            yield *row, *[""] * (len(COLUMNS) - len(row) - 3), _censored(threshold, measure, [trial]), "", ""
     for results in results_by_arm(comparison, *measures):
         arm = results[0].arm
         finished = comparison.arm_trials(arm, State.FINISHED)
@@ -87,7 +90,8 @@ def table_of(comparison: Comparison) -> Iterator[Sequence[object]]:
             if (difference := result.difference) is not None:
                 tests = (difference.tasks, _number(difference.p), _number(result.adjusted_p))
             censored = _censored(threshold, result.measure, finished)
-            cells = [*_cells(result.estimate), *_cells(difference), *tests, censored]
+            exact = (_number(result.exact_p), _number(result.adjusted_exact_p))
+            cells = [*_cells(result.estimate), *_cells(difference), *tests, censored, *exact]
             yield arm, "all", state, comparison.manifest.rounds, result.measure.name, *cells
 
 
@@ -162,8 +166,8 @@ _LEGEND = (
     "Success in %, mean over seeds with Student's 95 % interval; n/a with one seed. **Final**: evaluation after "
     "the last round. **Area**: mean evaluation success over the rounds, by trapezoids. **Hint-off**: training "
     "rollouts on the plain interface, last quarter of the rounds. **Differences** are in points, paired by seed; "
-    "their intervals are Student's, over both seeds and evaluation tasks (hint-off: seeds, which differ in "
-    "tasks). **Seeds only**: results by task are missing, and no interval includes the choice of tasks."
+    "their intervals are Student's, over both seeds and evaluation tasks, by category (hint-off: seeds, which "
+    "differ in tasks). **Seeds only**: results by task are missing, and no interval includes the choice of tasks."
 )
 
 
@@ -202,12 +206,13 @@ def report_as_markdown(comparison: Comparison) -> str:
         ),
         *section(
             "## Result",
-            list(verdicts(comparison)),
+            [*verdicts(comparison), *all_or_nothing(comparison)],
             f"![evaluation success over rounds]({CURVES})",
             markdown_table(head, rows),
             _LEGEND,
         ),
         *gain_lines(comparison),
+        *exact_lines(comparison),
         *turn_lines(comparison),
         *threshold_lines(comparison),
         *efficiency_lines(comparison),

@@ -68,7 +68,8 @@ def test_the_interval_is_over_seeds_and_tasks(played: Path) -> None:
         [by_task(ours, FINAL)[task] - value for task, value in sorted(by_task(theirs, FINAL).items())]
         for ours, theirs in zip(comparison.arm_trials("rules"), comparison.arm_trials("vanilla"), strict=True)
     ]
-    expected = crossed_estimate([float(np.mean(row)) for row in table], np.array(table))
+    strata = [task.partition("-")[0] for task in sorted(by_task(comparison.trials[0], FINAL))]
+    expected = crossed_estimate([float(np.mean(row)) for row in table], np.array(table), strata)
     assert (found.count, found.tasks) == (4, 80)
     assert (found.mean, found.low, found.high) == pytest.approx((expected.mean, expected.low, expected.high))
     adjusted = holm([None if each.difference is None else each.difference.p for each in results])
@@ -101,7 +102,8 @@ def test_the_gain_is_over_the_model_before_training_by_seed_and_task(played: Pat
             for i in (0, -1)
         )
         table.append([after[task] - before[task] for task in before])
-    expected = crossed_estimate([float(np.mean(row)) for row in table], np.array(table))
+    strata = [task.partition("-")[0] for task in before]
+    expected = crossed_estimate([float(np.mean(row)) for row in table], np.array(table), strata)
     found = of(results_of(comparison, GAIN), "rules").estimate
     assert found is not None
     assert expected.low is not None
@@ -109,6 +111,7 @@ def test_the_gain_is_over_the_model_before_training_by_seed_and_task(played: Pat
     assert found.given_seeds == pytest.approx(expected.given_seeds)
     section = report_of(played).partition("## What training did")[2].partition("##")[0]
     low, high = (f"{100 * each:+.1f}" for each in expected.given_seeds or ())
+    assert f"| – | {100 * expected.mean:+.1f} " in section
     assert f"| {100 * expected.mean:+.1f} [{low}, {high}] |" in section
     row = picked(table_rows(played), arm="rules", seed="all", measure="gain")
     assert float(row["given_seeds_low"]) == pytest.approx(float(low) / 100, abs=1e-3)

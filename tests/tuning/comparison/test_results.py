@@ -143,7 +143,8 @@ def test_the_report_of_a_whole_comparison(whole: Path) -> None:
     assert "2 arms × 2 seeds, 8 rounds each; 4 of 4 trials are finished" in text
     assert (
         "**rules** − vanilla: +25.0 [-38.5, +88.5] points of final success over 2 pairs, seeds only; the interval "
-        "contains 0: no evidence that either is better (p = 0.13, 0.13 after Holm's correction)." in text
+        "contains 0: no evidence that either is better (p = 0.13, 0.13 after Holm's correction; "
+        "sign-flip p = 0.5, 0.5)." in text
     )
     assert "2 pairs are few" in text
     assert re.search(r"\| rules \| 2 of 2 \| 50\.0 \[", text)

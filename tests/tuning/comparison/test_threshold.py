@@ -18,8 +18,9 @@ from tests.tuning.comparison.folders import (
 )
 from tuning.comparison.collect import Comparison, collect, set_threshold, trial_folder
 from tuning.comparison.findings import EFFICIENCY
-from tuning.comparison.measures import Threshold, results_of, threshold_of, value_of
+from tuning.comparison.measures import results_of, value_of
 from tuning.comparison.report import write_results
+from tuning.comparison.threshold import Threshold, threshold_of
 from tuning.record import mark_failed
 
 LEVELS = {"vanilla": (0.6, 0.4, 0.5), "rules": (1.0, 1.0, 0.5)}
