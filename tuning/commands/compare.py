@@ -6,7 +6,7 @@ Modules that are slow to import are imported in the command.
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -39,18 +39,32 @@ Threshold = Annotated[
 Start = Annotated[
     Path | None, typer.Option(help="Comparison (a folder, or .tar.xz) whose evaluations before training are reused.")
 ]
+Match = Annotated[
+    str | None,
+    typer.Option(help="Compare arms at equal rollouts, the default, or at equal sampled tokens: rollouts or tokens."),
+]
+Arms = Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,mine.yaml.")]
+Seeds = Annotated[int | None, typer.Option(help="Runs of each arm, each with its own seed; 3 if not given.")]
+FirstSeed = Annotated[int | None, typer.Option(help="The first of the seeds; 0 if not given.", min=0)]
+Preset = Annotated[str | None, typer.Option(help="The model preset under all arms, or a YAML file.")]
+Preregistered = Annotated[
+    Path | None,
+    typer.Option(help="File of seal-ray preregister to run, or a part by --arms, --seeds and --first-seed."),
+]
 Merge = Annotated[bool, typer.Option("--merge", help="Join comparisons that were run in pieces; nothing is run.")]
 
 
 def command(
     words: Words = None,
-    arms: Annotated[str | None, typer.Option(help="Method presets, for instance vanilla,fixed,mine.yaml.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of each arm, each with its own seed; 3 if not given.")] = None,
-    first_seed: Annotated[int | None, typer.Option(help="The first of the seeds; 0 if not given.", min=0)] = None,
+    arms: Arms = None,
+    seeds: Seeds = None,
+    first_seed: FirstSeed = None,
     rounds: opt.Rounds = None,
-    preset: Annotated[str | None, typer.Option(help="The model preset under all arms, or a YAML file.")] = None,
+    preset: Preset = None,
     baseline: Baseline = None,
     threshold: Threshold = None,
+    match: Match = None,
+    preregistered: Preregistered = None,
     start: Start = None,
     name: opt.Name = None,
     runs: opt.Runs = Path("runs"),
@@ -62,40 +76,87 @@ def command(
     _trust: opt.Trust = False,
 ) -> None:
     """Compare methods: arms × seeds, with intervals and paired differences. Ctrl-C stops; --resume resumes."""
-    from tuning.comparison.collect import ComparisonManifest, set_threshold
+    from tuning.comparison.collect import ComparisonManifest, checked_match, set_reading
+    from tuning.comparison.preregistration import check_fixed, preregistration_of
     from tuning.comparison.report import write_results
 
-    console, share = make_console(), None if threshold is None else threshold / 100
-    trial_options = [arms, seeds, first_seed, rounds, preset, start]
+    console, share, match = make_console(), None if threshold is None else threshold / 100, checked_match(match)
+    trial_options = [arms, seeds, first_seed, rounds, preset, preregistered, start]
     if merge:
+        from tuning.comparison.merge import merge as merge_pieces
+
         if any(value is not None for value in (*trial_options, resume, report, storage)):
-            raise UserError("--merge: it joins finished trials; only --baseline, --threshold, --name and --runs apply.")
-        _merge(console, words or [], name, runs, baseline, share)
+            raise UserError("--merge: it joins finished trials; leave out options of runs.")
+        folder, _ = open_folder(ComparisonManifest, name, runs)
+        merge_pieces(list(map(Path, words or [])), folder, baseline=baseline, threshold=share, match=match)
+        print_comparison(console, write_results(folder))
         return
     new = [words or None, *trial_options, baseline, name]
-    check_exclusive(resume, report, [*new, storage] if report else [*new, threshold])
+    check_exclusive(resume, report, [*new, storage] if report else [*new, threshold, match])
     if report is not None:
-        if share is not None:
-            set_threshold(report, share)
+        check_fixed(preregistration_of(report), threshold, match)
+        set_reading(report, threshold=share, match=match)
         print_comparison(console, write_results(report))
         return
     folder, storage = open_folder(ComparisonManifest, name, runs, resume, storage)
     plan = None
     if resume is None:
-        from tuning.comparison.plan import make_plan
+        from tuning.comparison.plan import make_plan, preregistered_plan
 
-        plan = make_plan(
-            [arm.strip() for arm in (arms or "").split(",") if arm.strip()],
-            seeds=seeds,
-            first_seed=first_seed,
-            rounds=rounds,
-            model=preset,
-            baseline=baseline,
-            threshold=share,
-            overrides=words or [],
-            like=start,
-        )
+        part: dict[str, Any] = {"seeds": seeds, "first_seed": first_seed, "overrides": words or [], "like": start}
+        fixed: dict[str, Any] = {"rounds": rounds, "model": preset, "baseline": baseline}
+        fixed |= {"threshold": share, "match": match}
+        if preregistered is None:
+            plan = make_plan(_listed(arms), **part, **fixed)
+        elif any(value is not None for value in fixed.values()):
+            raise UserError("--preregistered: the file has rounds, presets, baseline, threshold and match.")
+        else:
+            plan = preregistered_plan(preregistered, _listed(arms), **part)
     _run(console, plan, folder, storage, dry_run=dry_run)
+
+
+def _listed(text: str | None) -> list[str]:
+    return [each.strip() for each in (text or "").split(",") if each.strip()]
+
+
+def preregister(
+    out: Annotated[Path, typer.Option(help="The new file, of JSON.")],
+    words: Words = None,
+    arms: Arms = None,
+    seeds: Seeds = None,
+    first_seed: FirstSeed = None,
+    rounds: opt.Rounds = None,
+    preset: Preset = None,
+    baseline: Baseline = None,
+    threshold: Threshold = None,
+    match: Match = None,
+    measures: Annotated[str, typer.Option(help="The measures to test, the primary one first.")] = "final",
+    _trust: opt.Trust = False,
+) -> None:
+    """Freeze a comparison before its runs: arms with all settings, seeds, measures and tests, with a hash."""
+    from seal_ray.statistics import remark
+    from tuning.comparison.collect import checked_match
+    from tuning.comparison.plan import check_plan, make_plan
+
+    if out.exists():
+        raise UserError(f"--out: {out} exists; a preregistration is never replaced.")
+    plan = make_plan(
+        _listed(arms),
+        seeds=seeds,
+        first_seed=first_seed,
+        rounds=rounds,
+        model=preset,
+        baseline=baseline,
+        threshold=None if threshold is None else threshold / 100,
+        match=checked_match(match),
+        overrides=words or [],
+    )
+    check_plan(plan, memory=False)
+    frozen = plan.preregistration(_listed(measures))
+    frozen.save(out)
+    if few := remark(len(plan.seeds)):
+        print_line(make_console(), few)
+    print_line(make_console(), f"SHA-256 {frozen.sha256}; run it with: seal-ray compare --preregistered {out}")
 
 
 _DEMO = ("evaluation.interval=5", "curator.engine=vllm", "engine.threads=2")
@@ -120,18 +181,6 @@ def demo(
         f"open {runs / name / PAGE} in a browser: look at the curves, where the arm with the curator usually ends "
         "above vanilla, and on the page of its run at what the curator proposed and which tasks changed.",
     )
-
-
-def _merge(
-    console: Console, pieces: list[str], name: str | None, runs: Path, baseline: str | None, threshold: float | None
-) -> None:
-    from tuning.comparison.collect import ComparisonManifest
-    from tuning.comparison.merge import merge
-    from tuning.comparison.report import write_results
-
-    folder, _ = open_folder(ComparisonManifest, name, runs)
-    merge([Path(piece) for piece in pieces], folder, baseline=baseline, threshold=threshold)
-    print_comparison(console, write_results(folder))
 
 
 def _run(console: Console, plan: "ComparisonPlan | None", folder: Path, storage: str | None, *, dry_run: bool) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast, get_args
 
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 
-from envs.errors import UserError
+from envs.errors import UserError, check_known
 from envs.received import read_json, validated
 from envs.text import map_texts, valid_text
 from seal_ray.evaluation.suites import PLAIN
@@ -94,9 +94,17 @@ class ComparisonManifest(TrialsManifest):
             yield from ((arm, seed) for arm in self.arms if seed in self.fewer_seeds.get(arm, self.seeds))
 
 
-def set_threshold(out: Path, threshold: float) -> None:
-    """Stores the success, as a share, to which later reports of a comparison measure times."""
-    ComparisonManifest.read(out).model_copy(update={"threshold": threshold}).write(out)
+def checked_match(value: str | None) -> Match | None:
+    """The value of `--match`. Raises `UserError` for another one than those of `Match`."""
+    check_known("--match", get_args(Match), value)
+    return cast(Match | None, value)
+
+
+def set_reading(out: Path, **changes: object) -> None:
+    """Stores the `threshold` and `match` of later reports of a comparison; None leaves a value as it is."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    if given:
+        ComparisonManifest.read(out).model_copy(update=given).write(out)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from seal_ray.statistics import Estimate
 from tuning.comparison.collect import Comparison
-from tuning.comparison.findings import markdown_table, section, threshold_source
-from tuning.comparison.measures import AREA, FINAL, ArmResult, categories_in, in_category, results_by_arm, value_of
+from tuning.comparison.findings import markdown_table, section, shown_p, threshold_source
+from tuning.comparison.measures import AREA, FINAL, categories_in, in_category, results_by_arm, value_of
 from tuning.comparison.threshold import threshold_of
 
 _GAP = 0.2
@@ -19,7 +19,7 @@ def exact_lines(comparison: Comparison) -> list[str]:
     if threshold is None or len(comparison.manifest.arms) < 2:
         return []
     rows = [
-        [results[0].arm, shown_count(results[0].estimate), *map(_shown_p, results)]
+        [results[0].arm, shown_count(results[0].estimate), *map(shown_p, results)]
         for results in results_by_arm(comparison, threshold.learnt, FINAL, AREA)
     ]
     return section(
@@ -38,12 +38,6 @@ def shown_count(estimate: Estimate | None) -> str:
         return "–"
     count = round(estimate.mean * estimate.count)
     return f"{count} of {estimate.count} [{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
-
-
-def _shown_p(result: ArmResult) -> str:
-    if result.exact_p is None or result.adjusted_exact_p is None:
-        return "baseline" if result.is_baseline else "–"
-    return f"{result.exact_p:.2g} ({result.adjusted_exact_p:.2g})"
 
 
 def all_or_nothing(comparison: Comparison) -> Iterator[str]:

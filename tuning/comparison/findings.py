@@ -61,6 +61,13 @@ def shown_with_difference(result: ArmResult) -> str:
     return shown(result.estimate) + ("" if result.difference is None else f"<br>{shown_difference(result)}")
 
 
+def shown_p(result: ArmResult) -> str:
+    """The p-value of the exact test, in brackets after Holm's correction."""
+    if result.exact_p is None or result.adjusted_exact_p is None:
+        return "baseline" if result.is_baseline else "–"
+    return f"{result.exact_p:.2g} ({result.adjusted_exact_p:.2g})"
+
+
 def shown_number(value: float | None) -> str:
     """A whole number; "–" if there is none."""
     return "–" if value is None else f"{value:.0f}"

@@ -21,13 +21,15 @@ from seal_ray.statistics import (
     sign_flip_p,
 )
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
-from tuning.comparison.tokens import rows_over_tokens, spent_tokens, tokens_until
 from tuning.record import State
 
 SHARE = "share"
 """The unit of measures between 0 and 1, which reports show in percent."""
 
 _HINT_OFF, _TURNS = "solver/success_plain", "evaluation/turns_done"
+_SOLVER = "solver/tokens_sampled"
+_SAMPLED = ("/tokens_sampled", "/probe_tokens")
+"""Ends of the names of metrics that count a round's sampled tokens: of all agents, and of turn probes."""
 
 Compute = Callable[[Sequence[Row], int], float | None]
 """A trial's rows and its number of rounds → a number; None if it was not measured."""
@@ -154,6 +156,47 @@ def by_task(trial: ArmTrial, measure: Measure, budget: float | None = None) -> d
 
 def _read(trial: ArmTrial, rows: Sequence[Row], budget: float | None) -> Sequence[Row]:
     return rows if budget is None else rows_over_tokens(rows, spent_tokens(trial.rows), budget, trial.rounds)
+
+
+def spent_tokens(rows: Sequence[Row]) -> dict[int, float]:
+    """Round → the tokens that were sampled in training up to its end; empty if the solver's were not counted."""
+    spent, total = dict[int, float](), 0.0
+    for row in rows:
+        if row["round"] and row.get(_SOLVER) is None:
+            return {}
+        total += sum(value or 0.0 for name, value in row.items() if name.endswith(_SAMPLED))
+        spent[row["round"]] = total
+    return spent
+
+
+def tokens_until(rows: Sequence[Row], number: int) -> float | None:
+    """The tokens that were sampled in training up to this round; None if they were not counted."""
+    return spent_tokens(rows).get(number)
+
+
+def rows_over_tokens(rows: Sequence[Row], spent: Mapping[int, float], budget: float, rounds: int) -> list[Row]:
+    """The rows up to a budget of tokens, with `round` in proportion to tokens, so that the budget is at `rounds`.
+
+    Evaluation metrics at the budget are interpolated between the evaluations before and after it.
+
+    Args:
+        spent: `spent_tokens` of the run.
+    """
+    times = [(rounds * (spent[row["round"]] / budget), row) for row in rows if row["round"] in spent]
+    read: list[Row] = [{**row, "round": time} for time, row in times if time <= rounds]
+    evaluated = [(time, row) for time, row in times if any(name.startswith("evaluation/") for name in row)]
+    before = [pair for pair in evaluated if pair[0] <= rounds]
+    after = [pair for pair in evaluated if pair[0] > rounds]
+    if before and after and before[-1][0] < rounds:
+        (start, left), (end, right) = before[-1], after[0]
+        share = (rounds - start) / (end - start)
+        names = [name for name in left.keys() & right.keys() if name.startswith("evaluation/")]
+        values = {name: (left[name], right[name]) for name in names}
+        read.append(
+            {"round": rounds}
+            | {name: None if None in pair else pair[0] + share * (pair[1] - pair[0]) for name, pair in values.items()}
+        )
+    return read
 
 
 def token_budget(comparison: Comparison, arm: str) -> float | None:

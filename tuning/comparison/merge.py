@@ -9,8 +9,9 @@ from envs.errors import UserError, unknown_value
 from envs.folders import make_folder
 from envs.received import check_no_links, read_archive, read_bytes, write_new
 from seal_ray.report.files import TRIALS, WANDB_FOLDER, Row, replace_file
-from tuning.comparison.collect import ARM_NAME, ArmTrial, Comparison, ComparisonManifest, collect, trial_folder
+from tuning.comparison.collect import ARM_NAME, ArmTrial, Comparison, ComparisonManifest, Match, collect, trial_folder
 from tuning.comparison.findings import examined_suites
+from tuning.comparison.preregistration import NAME, check_fixed, preregistration_of
 from tuning.recipe import Sections, check_arms, differences
 from tuning.record import READ, State, evaluation_differences, initial_evaluation
 
@@ -18,7 +19,14 @@ PACKED = ".tar.xz"
 _READ = "|".join(map(re.escape, READ))
 
 
-def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, threshold: float | None = None) -> None:
+def merge(
+    pieces: Sequence[Path],
+    out: Path,
+    *,
+    baseline: str | None = None,
+    threshold: float | None = None,
+    match: Match | None = None,
+) -> None:
     """Joins comparisons into a new one with the arms and seeds of all pieces, in the folder `out`.
 
     It copies the small files that reports read; solvers and checkpoints stay where they are. An arm has the seeds that
@@ -26,16 +34,16 @@ def merge(pieces: Sequence[Path], out: Path, *, baseline: str | None = None, thr
 
     Args:
         pieces: Folders, or .tar.xz files that hold a folder of the file's name.
-        baseline: The first piece's, if not given; so is `threshold`.
+        baseline: The preregistration's or the first piece's, if not given; so are `threshold` and `match`.
 
     Raises:
-        UserError: Pieces have other recipes, tasks or exams, or several of them have the same trial.
+        UserError: Pieces have other recipes, preregistrations, tasks or exams, or several of them have the same trial.
     """
     if not pieces:
         raise UserError("--merge: give the folders of comparisons, for instance --merge runs/a runs/b.")
     with TemporaryDirectory() as scratch:
         folders = [unpacked(piece, Path(scratch, str(place))) for place, piece in enumerate(pieces)]
-        _merge(folders, out, baseline, threshold)
+        _merge(folders, out, baseline, threshold, match)
 
 
 def unpacked(piece: Path, scratch: Path) -> Path:
@@ -49,7 +57,7 @@ def unpacked(piece: Path, scratch: Path) -> Path:
         return piece
     name = piece.name.removesuffix(PACKED)
     known = re.compile(
-        rf"(\./)?{re.escape(name)}/({re.escape(ComparisonManifest.FILE)}|{TRIALS}/{ARM_NAME}-seed[0-9]{{1,20}}/({_READ}))"
+        rf"(\./)?{re.escape(name)}/({re.escape(ComparisonManifest.FILE)}|{NAME}|{TRIALS}/{ARM_NAME}-seed[0-9]{{1,20}}/({_READ}))"
     )
     files = read_archive(piece, known.fullmatch)
     if not files:
@@ -61,8 +69,13 @@ def unpacked(piece: Path, scratch: Path) -> Path:
     return scratch / name
 
 
-def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: float | None) -> None:
+def _merge(
+    pieces: Sequence[Path], out: Path, baseline: str | None, threshold: float | None, match: Match | None
+) -> None:
     parts = [collect(piece) for piece in pieces]
+    frozen, *others = [preregistration_of(piece) for piece in pieces]
+    if any(other != frozen for other in others):
+        raise UserError("--merge: pieces have other preregistrations; merge pieces of the same, or of none.")
     trials = _trials(parts)
     _check_rounds(parts)
     _check_settings(list(trials.values()))
@@ -70,7 +83,8 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
     examined_suites(list(trials.values()))
     for trial in trials.values():
         _ = trial.interfaces  # read only in reports; what does not fit must be refused before anything is written
-    first = parts[0].manifest
+    check_fixed(frozen, baseline, threshold, match)
+    first = parts[0].manifest if frozen is None else frozen
     arms: dict[str, str] = {}
     for part in parts:
         for arm, about in part.manifest.arms.items():
@@ -80,6 +94,8 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
     if baseline is not None and baseline not in arms:
         raise unknown_value("--baseline", baseline, list(arms))
     make_folder(out)
+    if frozen is not None:
+        frozen.save(out / NAME)
     for trial in trials.values():
         for name in READ:
             if (trial.folder / name).is_file():
@@ -91,8 +107,9 @@ def _merge(pieces: Sequence[Path], out: Path, baseline: str | None, threshold: f
         seeds=seeds,
         rounds=first.rounds,
         folder="",
-        baseline=baseline or first.baseline,
+        baseline=baseline or (first.baseline if first.baseline in arms else next(iter(arms))),
         threshold=first.threshold if threshold is None else threshold,
+        match=match or first.match,
         merged=tuple(piece.resolve().name for piece in pieces),
         fewer_seeds={arm: own for arm, own in planned.items() if own != seeds},
     ).write(out)

@@ -10,6 +10,7 @@ from seal_ray.report.page import drawn_picture, write_html
 from tuning.comparison.collect import ArmTrial, Comparison
 from tuning.comparison.measures import AREA, FINAL, HINT_OFF, by_task, results_of
 from tuning.comparison.pictures import CURVES, draw_arm_labels, draw_curve, draw_differences, rounds_of
+from tuning.comparison.preregistration import preregistration_of
 
 PAGE = "report.html"
 _SHOWN_CHATS = 50
@@ -44,6 +45,7 @@ def write_page(
         __package__,
         name=comparison.folder.resolve().name,
         comparison=comparison,
+        frozen=preregistration_of(comparison.folder),
         results=table,
         settings=settings,
         legend=legend.replace("**", ""),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,16 @@ from ray import tune
 from envs.errors import UserError, check_known, unknown_value
 from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_memory, check_run, check_seed
-from seal_ray.algorithm.config import SealConfig, make_config
+from seal_ray.algorithm.config import SealConfig, apply, make_config
 from seal_ray.config.presets import about, is_preset_file, kind_of, parse_words, preset_names
 from seal_ray.config.sections import check_kind_has
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.report.files import Row, RunFolder
 from seal_ray.run.signature import Signature
-from tuning.comparison.collect import ARM_NAME, ComparisonManifest, trial_folder
+from tuning.comparison.collect import ARM_NAME, ComparisonManifest, Match, trial_folder
 from tuning.comparison.merge import initial_evaluations
-from tuning.recipe import check_arms
+from tuning.comparison.preregistration import NAME, Preregistration
+from tuning.recipe import PLACE, check_arms
 from tuning.running import RETRIES, OnEvent, check_new_folder, main_process_cpus, run_trials
 from tuning.trial import MAIN, RUN
 
@@ -31,21 +32,40 @@ class ComparisonPlan:
     Attributes:
         arms: Arm → its settings, with the first seed.
         threshold: Success, as a share, to which the report measures times; by default the baseline's own.
+        match: What is equal where arms are compared.
         starts: Arm → the evaluation before training that an earlier comparison has made.
         abouts: Arm → its description.
+        frozen: The preregistration of which it is a part.
     """
 
     arms: Mapping[str, SealConfig]
     seeds: Sequence[int]
     baseline: str
     threshold: float | None = None
+    match: Match = "rollouts"
     starts: Mapping[str, Row] = field(default_factory=dict)
     abouts: Mapping[str, str] = field(default_factory=dict)
+    frozen: Preregistration | None = None
 
     @property
     def rounds(self) -> int:
         """Rounds of each trial."""
         return next(iter(self.arms.values())).spec.training.rounds
+
+    @property
+    def sections(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Arm → its settings by section."""
+        return {arm: config.to_sections() for arm, config in self.arms.items()}
+
+    def preregistration(self, measures: Sequence[str]) -> Preregistration:
+        """The plan, frozen with these measures. Raises `UserError` for an unknown measure, or without a threshold."""
+        if self.threshold is None:
+            raise UserError("--threshold: none given; a preregistration needs one, since the default is of the runs.")
+        fields = {name: getattr(self, name) for name in ("rounds", "baseline", "threshold", "match")}
+        arms, seeds = {arm: self.abouts.get(arm, "") for arm in self.arms}, tuple(self.seeds)
+        return Preregistration.freeze(
+            arms=arms, seeds=seeds, settings=self.sections, folder="", measures=tuple(measures), **fields
+        )
 
 
 def make_plan(
@@ -57,6 +77,7 @@ def make_plan(
     model: str | None = None,
     baseline: str | None = None,
     threshold: float | None = None,
+    match: Match | None = None,
     overrides: Sequence[str] = (),
     like: Path | None = None,
 ) -> ComparisonPlan:
@@ -103,9 +124,43 @@ def make_plan(
         range(first_seed, first_seed + seeds),
         baseline or ("vanilla" if "vanilla" in presets else next(iter(presets))),
         threshold,
+        match or "rollouts",
         starts={} if like is None else initial_evaluations(like, sections),
         abouts={arm: about(preset) for arm, preset in presets.items()},
     )
+
+
+def preregistered_plan(
+    file: Path,
+    arms: Sequence[str] = (),
+    *,
+    seeds: int | None = None,
+    first_seed: int | None = None,
+    overrides: Sequence[str] = (),
+    like: Path | None = None,
+) -> ComparisonPlan:
+    """The plan of a preregistration's file, or of a part of it: these arms, and `seeds` of its seeds.
+
+    Raises `UserError` for arms or seeds that it does not have, or for an override other than of a `PLACE`.
+    """
+    frozen = Preregistration.load(file, "--preregistered")
+    check_known("--arms", frozen.arms, *arms)
+    chosen = [seed for seed in frozen.seeds if seed >= (first_seed or 0)][:seeds]
+    if not chosen or len(chosen) < (seeds or 0):
+        raise UserError(f"--seeds, --first-seed: {file} has the seeds {', '.join(map(str, frozen.seeds))}.")
+    places = parse_words(overrides)
+    if other := [
+        f"{name}.{key}" for name, values in places.items() for key in values if key not in PLACE.get(name, ())
+    ]:
+        raise UserError(f"{other[0]}: the preregistration has it; only settings of where a run computes can change.")
+    configs = {}
+    for arm in arms or frozen.arms:
+        configs[arm] = apply(apply(SealConfig(), frozen.settings[arm]), places)
+        configs[arm].seed = chosen[0]
+        trust_names(configs[arm].to_sections(), file)
+    plan = ComparisonPlan(configs, chosen, frozen.baseline, frozen.threshold, frozen.match, {}, frozen.arms, frozen)
+    starts = {} if like is None else initial_evaluations(like, plan.sections)
+    return replace(plan, baseline=frozen.baseline if frozen.baseline in configs else next(iter(configs)), starts=starts)
 
 
 def _check_words(words: Sequence[str], configs: Iterable[SealConfig]) -> None:
@@ -150,7 +205,7 @@ def check_plan(plan: ComparisonPlan, *, memory: bool = True) -> None:
             check_memory(spec, model)
         if not spec.evaluation.interval:
             raise UserError("evaluation.interval: 0 leaves nothing to compare; give the rounds between evaluations.")
-    check_arms({arm: config.to_sections() for arm, config in plan.arms.items()})
+    check_arms(plan.sections)
 
 
 def start(
@@ -169,8 +224,9 @@ def start(
         baseline=plan.baseline,
         folder=str(out.resolve()),
         threshold=plan.threshold,
+        match=plan.match,
     )
-    sections = {arm: config.to_sections() for arm, config in plan.arms.items()}
+    sections = plan.sections
     runs = []
     for arm, seed in manifest.trials():
         folder = RunFolder(trial_folder(out, arm, seed).resolve())
@@ -179,6 +235,8 @@ def start(
             folder.start.replace([plan.starts[arm]])
         runs.append(str(folder.path))
     manifest.write(out)
+    if plan.frozen is not None:
+        plan.frozen.save(out / NAME)
     Signature(out).sign(imports=import_names([*sections.values()]))
     space: dict[str, Any] = {RUN: tune.grid_search(runs), MAIN: main_cpus}
     if engine_factory is not None:

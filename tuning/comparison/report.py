@@ -40,10 +40,12 @@ from tuning.comparison.measures import (
     categories_in,
     in_category,
     results_by_arm,
+    token_budget,
     value_of,
 )
 from tuning.comparison.page import write_page
 from tuning.comparison.pictures import draw_efficiency, draw_labels, draw_success
+from tuning.comparison.preregistration import preregistered_lines
 from tuning.comparison.threshold import Threshold, counts_tasks, threshold_of
 from tuning.recipe import place_differences
 from tuning.record import State, write_csv
@@ -203,7 +205,9 @@ def report_as_markdown(comparison: Comparison) -> str:
             f"{len(finished)} of {len(comparison.trials)} trials are finished. The baseline is {manifest.baseline}.",
             *([f"Merged from {', '.join(manifest.merged)}."] if manifest.merged else []),
             *_missing(comparison),
+            *_budgets(comparison),
         ),
+        *preregistered_lines(comparison, measures_of(comparison)),
         *section(
             "## Result",
             [*verdicts(comparison), *all_or_nothing(comparison)],
@@ -268,6 +272,16 @@ def _missing(comparison: Comparison) -> Iterator[str]:
         yield f"**Trials ran in different places**, which changes results by rounding alone: {'; '.join(texts)}."
     if names := [trial.name for trial in trials if trial.state is State.FINISHED and not trial.rows_by_task]:
         yield f"**Without results by task:** {', '.join(names)}; differences with these have intervals over seeds only."
+
+
+def _budgets(comparison: Comparison) -> Iterator[str]:
+    """Names the tokens at which each arm and the baseline are compared."""
+    budgets = {arm: token_budget(comparison, arm) for arm in comparison.manifest.arms}
+    if texts := [f"{arm} {budget:,.0f}" for arm, budget in budgets.items() if budget is not None]:
+        yield (
+            "**Equal sampled tokens:** success of an arm and of the baseline is read at the tokens that all their runs "
+            f"sampled, between evaluations in a straight line: {', '.join(texts)}."
+        )
 
 
 def _category_table(comparison: Comparison, measure: Measure) -> list[str]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from seal_ray.report.files import Row
 from seal_ray.statistics import kaplan_meier_median, mean_estimate
 from tuning.comparison.collect import EVALUATION, ArmTrial, Comparison
-from tuning.comparison.measures import FINAL, Measure, value_of
-from tuning.comparison.tokens import tokens_until
+from tuning.comparison.measures import FINAL, Measure, tokens_until, value_of
 from tuning.record import State
 
 _SLACK = 1e-9

@@ -16,7 +16,7 @@ from tests.tuning.comparison.folders import (
     report_of,
     table_rows,
 )
-from tuning.comparison.collect import Comparison, collect, set_threshold, trial_folder
+from tuning.comparison.collect import Comparison, collect, set_reading, trial_folder
 from tuning.comparison.findings import EFFICIENCY
 from tuning.comparison.measures import results_of, value_of
 from tuning.comparison.report import write_results
@@ -46,7 +46,7 @@ def test_the_threshold_is_the_baselines_mean_final_success_or_what_is_given(play
     found = of(collect(played))
     assert found.level == pytest.approx(0.5)
     assert not found.given
-    set_threshold(played, 0.3)
+    set_reading(played, threshold=0.3)
     found = of(collect(played))
     assert (found.level, found.given) == (0.3, True)
 
@@ -92,7 +92,7 @@ def test_trials_that_never_reach_it_are_censored_and_named(played: Path) -> None
 
 
 def test_where_nobody_gets_there_there_is_no_median(played: Path) -> None:
-    set_threshold(played, 1.0)
+    set_reading(played, threshold=1.0)
     (trial_folder(played, "rules", 0) / "metrics.jsonl").unlink()
     (trial_folder(played, "rules", 1) / "metrics.jsonl").unlink()
     comparison = write_results(played)
