@@ -13,14 +13,14 @@ from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_memory, check_run, check_seed
 from seal_ray.algorithm.config import SealConfig, apply, make_config
 from seal_ray.config.presets import about, is_preset_file, kind_of, parse_words, preset_names
-from seal_ray.config.sections import check_kind_has
+from seal_ray.config.sections import PLACE, check_kind_has
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.report.files import Row, RunFolder
 from seal_ray.run.signature import Signature
 from tuning.comparison.collect import ARM_NAME, ComparisonManifest, Match, trial_folder
 from tuning.comparison.merge import initial_evaluations
 from tuning.comparison.preregistration import NAME, Preregistration
-from tuning.recipe import PLACE, check_arms
+from tuning.recipe import check_arms
 from tuning.running import RETRIES, OnEvent, check_new_folder, main_process_cpus, run_trials
 from tuning.trial import MAIN, RUN
 
