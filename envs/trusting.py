@@ -140,9 +140,8 @@ def check_not_in_a_run(name: str, run: Path | None = None) -> None:
 def _files_of(module: str) -> Iterator[Path]:
     """The files of a module and of its packages, without running any of them."""
     inside = [*sys.path, os.getcwd()]
-    parts = module.split(".")
-    for number in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:number]), inside)
+    for part in module.split("."):
+        spec = PathFinder.find_spec(part, inside)  # of a folder without __init__.py the whole name needs its parent
         if spec is None:
             return
         inside = list(spec.submodule_search_locations or ())

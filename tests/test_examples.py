@@ -1,17 +1,21 @@
 """The examples run, in a process of their own, and say what they did."""
 
 import json
+import random
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from envs.errors import UserError
+from envs.interface import Interface
+from envs.trusting import file_of, import_names
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import make_config
 from seal_ray.config.presets import preset_names
@@ -88,3 +92,23 @@ def test_every_preset_takes_the_benchmark_by_its_import_path_alone(
 @pytest.mark.parametrize(("example", "most"), [(ROUND, 150), (OWN, 240)], ids=lambda each: getattr(each, "stem", None))
 def test_a_reader_takes_it_in_at_one_go(example: Path, most: int) -> None:
     assert len(example.read_text(encoding="utf-8").splitlines()) <= most
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples" / "experiments").rglob("*.yaml")), ids=lambda path: path.stem
+)
+def test_an_arm_of_an_experiment_can_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    config = make_config(["tiny-rare", str(path)])
+    for name in import_names(config.to_sections()):
+        assert file_of(name) == path.parent / f"{name.partition(':')[0].rpartition('.')[2]}.py"
+    check_run(config.spec)
+
+
+def test_words_of_a_shuffled_guideline_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shuffled = import_module("examples.experiments.curator.controls").shuffled
+    text = "If no listed tool fits the request, say so."
+    (found,) = shuffled(Interface(guidelines=(text,)), random.Random(1)).guidelines
+    assert sorted(found.split()) == sorted(text.split())
+    assert found != text
