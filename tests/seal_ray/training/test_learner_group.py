@@ -44,7 +44,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "fsdp-tied": {"num_learners": 2, "fsdp": True},
 }
 KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora_rank": 4}}
-WITHOUT_LORA = ("remote", "fsdp-tied")
+WITHOUT_LORA = ("remote", "fsdp")
 CASES = [(learners, kind) for learners in LEARNERS for kind in KINDS if kind == "full" or learners not in WITHOUT_LORA]
 
 
