@@ -83,6 +83,7 @@ def test_a_long_temporary_folder_is_no_obstacle(tmp_path: Path) -> None:
     assert (process.returncode, said.endswith("ready\n")) == (0, True), said
 
 
+LONG_ONLY = pytest.mark.skipif(not os.environ.get(LONG), reason="make secrets")
 TRAIN = ("train", *SMALL, "--name", "run", "--wandb", "offline", "--runs", "RUNS", "--storage", "RUNS/storage")
 EXAM = [
     "exam",
@@ -105,9 +106,9 @@ SWEEP = (
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(TRAIN, id="train"),
+        pytest.param(TRAIN, id="train", marks=LONG_ONLY),
         pytest.param(EXAM, id="exam"),
-        pytest.param(SWEEP, id="sweep", marks=pytest.mark.skipif(not os.environ.get(LONG), reason="make secrets")),
+        pytest.param(SWEEP, id="sweep", marks=LONG_ONLY),
     ],
 )
 def test_a_command_leaks_no_secret_and_is_closed(words: Sequence[str], temporary: Path, tmp_path: Path) -> None:
