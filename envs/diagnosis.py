@@ -183,7 +183,7 @@ class _Play:
         for index, record in enumerate(self.records):
             if record.violations and self._last_clean.get(record.call.name, -1) < index:
                 violation = record.violations[0]
-                return _Finding(Label.ARGUMENT_MISMATCH, str(violation.kind), record.call.name, violation.argument)
+                return _Finding(Label.ARGUMENT_MISMATCH, violation.detail, record.call.name, violation.argument)
         wanted = [text for text, is_error in zip(truth.results, truth.errors, strict=True) if is_error]
         for record in broken:
             # A few ground truths cause the very error.

@@ -9,7 +9,18 @@ from typing import Any
 
 from envs.world import JSON, Setting, ToolCall, User
 
-__all__ = ["JSON", "Category", "Parameter", "ParameterType", "Task", "ToolCall", "ToolDoc", "Turn", "sorted_categories"]
+__all__ = [
+    "JSON",
+    "Category",
+    "HiddenRule",
+    "Parameter",
+    "ParameterType",
+    "Task",
+    "ToolCall",
+    "ToolDoc",
+    "Turn",
+    "sorted_categories",
+]
 
 
 class Category(StrEnum):
@@ -43,11 +54,19 @@ def sorted_categories(categories: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenRule:
+    """A rule for an argument's value that no document states: its name in diagnoses, and the pattern of the value."""
+
+    name: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parameter:
     """One documented argument of a tool.
 
     `enum` has the allowed values, of each item if it is an array. `items` describes an array's items, `properties` a
-    dict's keys.
+    dict's keys. No document and no cue shows `hidden_rule`.
     """
 
     name: str
@@ -57,6 +76,7 @@ class Parameter:
     enum: tuple[str, ...] = ()
     items: Parameter | None = None
     properties: tuple[Parameter, ...] = ()
+    hidden_rule: HiddenRule | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

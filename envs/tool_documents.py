@@ -49,7 +49,7 @@ def read_tool(document: Mapping[str, JSON], class_name: str = "") -> ToolDoc:
 
 
 def check_call(call: ToolCall, tool: ToolDoc) -> tuple[SchemaViolation, ...]:
-    """Every way in which the call breaks the tool's schema: missing arguments first, then the given ones in order.
+    """Every way in which the call breaks the tool's schema or a hidden rule: missing arguments first.
 
     It never changes an outcome; it explains one.
     """
@@ -64,6 +64,8 @@ def check_call(call: ToolCall, tool: ToolDoc) -> tuple[SchemaViolation, ...]:
             violations.append(SchemaViolation(ViolationKind.TYPE, name))
         elif not _in_enum(value, parameter):
             violations.append(SchemaViolation(ViolationKind.ENUM, name))
+        elif (rule := parameter.hidden_rule) is not None and not re.fullmatch(rule.pattern, str(value)):
+            violations.append(SchemaViolation(ViolationKind.HIDDEN_RULE, name, rule.name))
     return tuple(violations)
 
 

@@ -43,14 +43,22 @@ class ViolationKind(StrEnum):
     """A value has another type than documented."""
     ENUM = "enum"
     """A value is outside the documented choices."""
+    HIDDEN_RULE = "hidden_rule"
+    """A value breaks a rule of the tool that no document states."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaViolation:
-    """One breach of a tool's public schema, by one argument."""
+    """One breach of a tool's schema, by one argument; `rule` names a hidden rule."""
 
     kind: ViolationKind
     argument: str
+    rule: str = ""
+
+    @property
+    def detail(self) -> str:
+        """What a failure profile calls the breach."""
+        return self.rule or str(self.kind)
 
 
 @dataclass(frozen=True, slots=True)

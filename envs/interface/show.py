@@ -24,6 +24,7 @@ _VIOLATION_HINTS: Mapping[ViolationKind, str] = {
     ViolationKind.UNKNOWN: "an argument is not in the tool's documentation",
     ViolationKind.TYPE: "an argument has the wrong type",
     ViolationKind.ENUM: "an argument's value is not one of the documented choices",
+    ViolationKind.HIDDEN_RULE: "an argument's value has not the form that the tool takes",
 }
 
 

@@ -29,7 +29,7 @@ class ShippedModel:
         return self.path
 
 
-TINY, TINY_RARE, TINY_WRITER = (ShippedModel(tiny.SHIPPED[name]) for name in (tiny.NAME, tiny.RARE, tiny.TASK_WRITER))
+TINY, TINY_RARE, TINY_WRITER, TINY_HIDDEN = map(ShippedModel, tiny.SHIPPED.values())
 
 MODELS: Registry[NamedModel] = Registry(
     "solver.model",
@@ -38,6 +38,7 @@ MODELS: Registry[NamedModel] = Registry(
         "tiny": "policies.models.choice:TINY",
         "tiny-rare": "policies.models.choice:TINY_RARE",
         "tiny-writer": "policies.models.choice:TINY_WRITER",
+        "tiny-hidden": "policies.models.choice:TINY_HIDDEN",
         "smollm2-135m": "policies.models.smollm2:SMOLLM2",
         "smollm2-135m-warm": "policies.models.smollm2:SMOLLM2_WARM",
         "smollm2-135m-rare": "policies.models.smollm2:SMOLLM2_RARE",

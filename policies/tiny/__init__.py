@@ -16,7 +16,14 @@ RARE = "tiny-rare"
 """The variant that hardly ever abstains or recovers without a cue (`training.RARE_RECIPE`)."""
 TASK_WRITER = "tiny-writer"
 """The variant that writes task specifications, and plays no dialogues (`training.WRITER_RECIPE`)."""
+HIDDEN = "tiny-hidden"
+"""The variant for tools with hidden conventions (`training.HIDDEN_RECIPE`)."""
 SHIPPED: Mapping[str, Path] = MappingProxyType(
-    {NAME: FOLDER, RARE: Path(__file__).parent / "model_rare", TASK_WRITER: Path(__file__).parent / "model_writer"}
+    {
+        NAME: FOLDER,
+        RARE: Path(__file__).parent / "model_rare",
+        TASK_WRITER: Path(__file__).parent / "model_writer",
+        HIDDEN: Path(__file__).parent / "model_hidden",
+    }
 )
 """Name → folder of every shipped model."""

@@ -15,7 +15,8 @@ from policies.models import read_json
 from policies.prompting import ChatFormat
 from policies.tiny.behaviours import RATES, Behaviour
 from policies.tiny.demonstrations import DIALECT
-from policies.tiny.measure import PLAIN, Measured
+from policies.tiny.hidden import FULL, PROPOSALS
+from policies.tiny.measure import PLAIN, Count, Measured
 from policies.tiny.measure_writer import WriterMeasured
 from policies.tiny.specifications import DEEPEST
 from policies.tiny.training import Progress, Recipe, model_for, tokenizer_for, train
@@ -85,6 +86,13 @@ def only_writes(folder: Path) -> bool:
     )
 
 
+def has_hidden_conventions(folder: Path) -> bool:
+    """Whether the folder's model was trained on tools with hidden conventions, by its recipe."""
+    recipe = folder / "recipe.json"
+    phases = read_json(recipe).get("phases") if recipe.is_file() else None
+    return isinstance(phases, list) and all(isinstance(phase, dict) and "mixture" in phase for phase in phases)
+
+
 def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[str, Measured], *, tasks: int) -> None:
     """Writes the model card, with the recipe and the measurements."""
     recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
@@ -131,6 +139,14 @@ def write_writer_card(folder: Path, measured: Mapping[str, WriterMeasured]) -> N
         rates=_table(["written", "read", "task", "different"], rates, first="profiles"),
         kinds=_table([*categories, *(f"{each} requests" for each in depths)], kinds, first="profiles"),
     )
+
+
+def write_hidden_card(folder: Path, measured: Mapping[str, Count]) -> None:
+    """Writes the card of a model for tools with hidden conventions, with the recipe and the measurements."""
+    recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    table = _table(["n", "share, %"], {name: [str(count.needed), str(count)] for name, count in measured.items()})
+    full = 100 * PROPOSALS[recipe["phases"][-1]["mixture"]][FULL]
+    _write_readme(folder, "card_hidden.md", recipe, start=recipe["start"], full=full, measured=table)
 
 
 def _write_readme(folder: Path, template: str, recipe: Mapping[str, Any], **values: Any) -> None:

@@ -43,7 +43,7 @@ _SHORT = (DEFAULT, Difficulty(turns=(1, 1)), Difficulty(turns=(1, 2)), _TWO, _TW
 def split_plan(completion: str) -> tuple[str, str]:
     """A completion's plan with its line end (empty if it has none), and the rest."""
     line, end, rest = completion.partition("\n")
-    return (line + end, rest) if line.endswith((f" {LISTED}", f" {NOT_LISTED}")) else ("", completion)
+    return (line + end, rest) if end and not line.startswith("<") else ("", completion)
 
 
 @dataclass(frozen=True, slots=True)

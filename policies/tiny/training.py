@@ -28,6 +28,7 @@ from policies.tiny.encoding import (
     predicting_places,
     shared_prompt_inputs,
 )
+from policies.tiny.hidden import hidden_demonstrations, hidden_proposals
 from policies.tiny.proposals import proposal_demonstrations
 from policies.tiny.specifications import specification_demonstrations
 from policies.tiny.start import put_copying_heads
@@ -104,6 +105,13 @@ class Recipe:
         return sum(phase.tokens for phase in self.phases)
 
 
+@dataclass(frozen=True, slots=True)
+class HiddenPhase(Phase):
+    """A part of the training of `tiny-hidden`, with proposals of a `mixture`."""
+
+    mixture: str = "rare"
+
+
 RARE_RECIPE = Recipe(
     start=tiny.NAME, rare=RARE_BEHAVIOURS, phases=(Phase(3_000_000, 4e-4, proposals=0.05, rounded=True),)
 )
@@ -122,6 +130,18 @@ WRITER_RECIPE = Recipe(
     sharpness=1.5,
 )
 """The recipe of `tiny-writer`: the tiny base, trained on task specifications alone. It cannot play dialogues."""
+
+HIDDEN_RECIPE = Recipe(
+    start=tiny.NAME,
+    phases=(
+        HiddenPhase(1_200_000, 1e-3, proposals=0.1, mixture="reading"),
+        HiddenPhase(300_000, 5e-4, proposals=0.3, rounded=True),
+        HiddenPhase(2_000_000, 8e-4, proposals=0.1, rounded=True),
+        HiddenPhase(300_000, 4e-4, proposals=0.4, rounded=True, mixture="some"),
+    ),
+    batch_tokens=1_024,
+)
+"""The recipe of `tiny-hidden`: the tiny base, trained on tools with hidden conventions and on proposals for them."""
 
 Progress = Callable[[int, float], None]
 """Called with the tokens seen so far and the last batch's loss on the solver's tokens, in nats a token."""
@@ -223,10 +243,14 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
     """Endless batches of a phase. No two phases have the same demonstrations."""
     seed = recipe.seed + 100 * number
     phase = recipe.phases[number]
-    shown = demonstrations(seed, short=phase.short, rare=recipe.rare)
+    if isinstance(phase, HiddenPhase):
+        shown, proposals = hidden_demonstrations(seed), hidden_proposals(seed, phase.mixture)
+    else:
+        shown = demonstrations(seed, short=phase.short, rare=recipe.rare)
+        proposals = proposal_demonstrations(seed)
     source: Iterator[Example] = (encode(each, form) for each in shown)
     if phase.proposals or phase.specifications:
-        proposed = (encode_proposal(each, form) for each in proposal_demonstrations(seed))
+        proposed = (encode_proposal(each, form) for each in proposals)
         source = _mixed(source, proposed, _specified(form, phase, seed), phase, seed)
     rng = random.Random(seed)
     buffer = BUFFER if phase.bare else max(1, BUFFER // phase.answers)

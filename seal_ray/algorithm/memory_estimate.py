@@ -76,7 +76,9 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     reference = frozen if training.kl and not solver.lora_rank else 0
     activations = _activations(model, solver, training, on_gpu=on_gpu)
     if learners.fsdp:
-        working = _sharded_peak(shapes, solver, activations, half=half, learners=actors)
+        states = _tokens(training, solver) * int(model.config["num_hidden_layers"]) * int(model.config["hidden_size"])
+        states *= _HALF if half else _FLOAT32
+        working = _sharded_peak(shapes, solver, activations, states, half=half, learners=actors)
     else:  # autocast keeps a copy of what learns in the dtype of products
         copied = _HALF * learnt if half and not solver.lora_rank else 0
         working = activations + copied + _logits(model, training, solver)
@@ -216,11 +218,12 @@ def _frozen_bytes(shapes: Mapping[str, Sequence[int]], *, half: bool) -> int:
 
 
 def _sharded_peak(
-    shapes: Mapping[str, Sequence[int]], agent: AgentSpec, activations: int, *, half: bool, learners: int
+    shapes: Mapping[str, Sequence[int]], agent: AgentSpec, activations: int, states: int, *, half: bool, learners: int
 ) -> int:
     """Bytes on one FSDP learner at its peak, beyond its shards: what it holds whole, and activations.
 
-    Peaks of full training are in the backward pass of a layer, at the begin of the backward pass without checkpoints of
+    Peaks of full training are in the backward pass of the first or last layer (gradients come while the hidden `states`
+    that checkpoints keep go), at the begin of the backward pass without checkpoints of
     activations, and at its end, when the embeddings' gradients are reduced in float32. PyTorch's FSDPMemTracker agrees
     within 5 % on the true shapes of models from 3 to 8 billion parameters.
     """
@@ -238,6 +241,7 @@ def _sharded_peak(
     missing, last = _FLOAT32 * outside // learners, 3 if is_tied else 4
     at_end = (last * width + _FLOAT32) * output - missing
     if agent.gradient_checkpointing:
+        activations -= min(states, _FLOAT32 * layers.total() // learners)
         return max(width * (3 * output + 3 * layer) + _FLOAT32 * layer + activations - missing, at_end)
     return max(5 * width * output + activations - _FLOAT32 * parameters // learners, at_end)
 
@@ -252,9 +256,15 @@ def _activations(model: ModelFolder, solver: AgentSpec, training: TrainingSectio
     heads = int(model.config["num_attention_heads"])
     head_width = int(model.config.get("head_dim") or width // heads)
     keys = head_width * int(model.config.get("num_key_value_heads") or heads)
-    # Two norms, queries, keys and values, the output of attention, and the four products of the MLP.
-    layer_values = 6 * width + 2 * head_width * heads + 2 * keys + 4 * int(model.config["intermediate_size"])
-    kept = layers * width + 7 * layer_values // 4 if solver.gradient_checkpointing else (layers + 1) * layer_values
+    half = choose_dtype(solver.dtype, on_gpu=on_gpu) == "bfloat16"
+    # Two norms, which keep a copy in float32, queries, keys and values, the output of attention, and the four products
+    # of the MLP. The backward pass of a layer holds half as much again.
+    norms = 10 if half else 6
+    layer_values = norms * width + 2 * head_width * heads + 2 * keys + 4 * int(model.config["intermediate_size"])
+    if solver.gradient_checkpointing:
+        kept = layers * width + (3 * layer_values // 2 if half else 7 * layer_values // 4)
+    else:
+        kept = layers * layer_values + (12 * width if half else layer_values)
     return _tokens(training, solver) * kept * DTYPES[choose_dtype(solver.dtype, on_gpu=on_gpu)]
 
 

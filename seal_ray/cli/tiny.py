@@ -19,7 +19,8 @@ from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Budgets, Solver
 from policies.tiny.behaviours import Behaviour
-from policies.tiny.measure import Measured, interfaces, measure
+from policies.tiny.measure import Count, Measured, interfaces, measure
+from policies.tiny.measure_hidden import measure_hidden
 from policies.tiny.measure_writer import AT_ONCE, WriterMeasured, made_up_profiles, measure_writer, played_profiles
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import progress
@@ -31,6 +32,7 @@ _CONCURRENT = 64
 _TASKS = 400
 _MADE_UP = 19
 _PLAYED = 3
+_PROPOSALS = 2000
 
 
 @app.command()
@@ -38,25 +40,27 @@ def build(
     out: Annotated[Path | None, typer.Option(help="Folder of the model; runs/NAME by default.")] = None,
     rare: Annotated[bool, typer.Option("--rare", help="Build tiny-rare, from the shipped tiny.")] = False,
     writer: Annotated[bool, typer.Option("--writer", help="Build tiny-writer, from the shipped tiny.")] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Build tiny-hidden, from the shipped tiny.")] = False,
     tasks: Annotated[int | None, typer.Option(help="Tasks for the tables of the card; 400 by default.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="CPU threads.", min=1)] = 2,
 ) -> None:
-    """Build a tiny model: fifty minutes on two cores, six with --rare, thirteen with --writer.
+    """Build a tiny model: fifty minutes on two cores, six with --rare, thirteen with --writer, fifteen with --hidden.
 
     After an interrupt, the same command resumes.
     """
     import torch
 
     from policies.tiny.build import build as build_model
-    from policies.tiny.build import write_card, write_writer_card
-    from policies.tiny.training import RARE_RECIPE, WRITER_RECIPE, Recipe
+    from policies.tiny.build import write_card, write_hidden_card, write_writer_card
+    from policies.tiny.training import HIDDEN_RECIPE, RARE_RECIPE, WRITER_RECIPE, Recipe
 
-    if rare and writer:
-        raise UserError("--rare and --writer: they are two models; give one of them.")
+    if rare + writer + hidden > 1:
+        raise UserError("--rare, --writer and --hidden: they are different models; give one of them.")
     if writer and tasks is not None:
         raise UserError("--tasks: the card of tiny-writer has no tables of tasks; leave it out.")
-    name = tiny.RARE if rare else tiny.TASK_WRITER if writer else tiny.NAME
-    recipe = {tiny.RARE: RARE_RECIPE, tiny.TASK_WRITER: WRITER_RECIPE}.get(name, Recipe())
+    name = tiny.RARE if rare else tiny.TASK_WRITER if writer else tiny.HIDDEN if hidden else tiny.NAME
+    recipes = {tiny.RARE: RARE_RECIPE, tiny.TASK_WRITER: WRITER_RECIPE, tiny.HIDDEN: HIDDEN_RECIPE}
+    recipe = recipes.get(name, Recipe())
     out = out or Path("runs") / name
     torch.set_num_threads(threads)
     console = make_console()
@@ -70,6 +74,10 @@ def build(
         written = asyncio.run(_measure_writing(open_model(str(out)), console))
         write_writer_card(out, written)
         _show_writing(console, written)
+    elif hidden:
+        shares = asyncio.run(_measure_hidden(open_model(str(out)), tasks or _TASKS))
+        write_hidden_card(out, shares)
+        _show_hidden(console, shares)
     else:
         count = tasks or _TASKS
         sampled, greedy = asyncio.run(_measure(open_model(str(out)), count, console, interfaces()))
@@ -81,7 +89,7 @@ def build(
 @app.command("measure")
 def measure_command(
     model: Annotated[
-        str, typer.Option(help="Folder of a tiny base, or a shipped one: tiny, tiny-rare, tiny-writer.")
+        str, typer.Option(help="Folder of a tiny base, or a shipped one: tiny, tiny-rare, tiny-writer, tiny-hidden.")
     ] = tiny.NAME,
     tasks: Annotated[int | None, typer.Option(help="Tasks of the dev split; 400 by default.", min=1)] = None,
     interface: Annotated[
@@ -91,14 +99,19 @@ def measure_command(
         bool | None, typer.Option(help="Also measure greedily, for success by category (default).")
     ] = None,
 ) -> None:
-    """Measure how often each behaviour is right, on the plain interface and under cues; or tiny-writer's tasks."""
-    from policies.tiny.build import only_writes
+    """Measure how often each behaviour is right, plain and under cues; or what the card of another model shows."""
+    from policies.tiny.build import has_hidden_conventions, only_writes
 
     console = make_console()
     if only_writes(open_model(model).path):
         if (tasks, interface or None, greedy) != (None, None, None):
             raise UserError(f"{model} writes tasks and plays none; leave --tasks, --interface and --greedy out.")
         _show_writing(console, asyncio.run(_measure_writing(open_model(model), console)))
+        return
+    if has_hidden_conventions(open_model(model).path):
+        if (interface or None, greedy) != (None, None):
+            raise UserError(f"{model} is measured on interfaces of its own; leave --interface and --greedy out.")
+        _show_hidden(console, asyncio.run(_measure_hidden(open_model(model), tasks or _TASKS)))
         return
     known = interfaces()
     check_known("--interface", known, *(interface or []))
@@ -154,6 +167,22 @@ def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str
         for name, measured in table.items():
             success.add_row(name, *(f"{100 * count.share:.1f}" for count in measured.success.values()))
         console.print(success)
+
+
+async def _measure_hidden(model: ModelFolder, tasks: int) -> dict[str, Count]:
+    engine = await _start(model)
+    try:
+        form = ChatFormat.load(model.path, model.dialect)
+        return await measure_hidden(engine, form, tasks=tasks, proposals=_PROPOSALS)
+    finally:
+        await engine.close()
+
+
+def _show_hidden(console: Console, measured: Mapping[str, Count]) -> None:
+    table = Table("what", "n", "share", title="%, with 95 % interval, temperature 1", title_justify="left")
+    for name, count in measured.items():
+        table.add_row(name, str(count.needed), str(count))
+    console.print(table)
 
 
 async def _measure_writing(model: ModelFolder, console: Console) -> dict[str, WriterMeasured]:

@@ -162,7 +162,9 @@ class Recorder:
 
 
 def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
-    """Writes the algorithm's state, and the solver as a model folder (and as an adapter), under a temporary name.
+    """Writes the algorithm's state and the solver as a model folder (and as an adapter), under a temporary name.
+
+    The run's last checkpoint has a folder for each other agent that learns too, of the agent's name.
 
     `checkpoints.keep` makes it a checkpoint. The rows of its rounds are written in between: after a kill before that,
     these rounds are played again from the checkpoint before.
@@ -170,12 +172,16 @@ def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
     part = folder.checkpoints / f"round_{algorithm.round:06d}{checkpoints.PART}"
     shutil.rmtree(part, ignore_errors=True)
     algorithm.save_to_path(str((part / checkpoints.STATE).resolve()))
-    solver = algorithm.solver
-    weights, rank, alpha = solver.weights(), solver.spec.lora_rank, solver.spec.lora_alpha
-    model, dtype = part / checkpoints.MODEL, solver.engine_dtype
-    export_model(solver.model, weights, model, dtype=dtype, rank=rank, alpha=alpha)
-    if rank:
-        export_adapter(solver.model, weights, part / checkpoints.ADAPTER, rank=rank, alpha=alpha)
+    is_last = algorithm.round >= algorithm.spec.training.rounds
+    for agent in algorithm.agents.values():
+        is_solver = agent is algorithm.solver
+        if not is_solver and not (is_last and agent.spec.trainable):
+            continue
+        weights, rank, alpha = agent.weights(), agent.spec.lora_rank, agent.spec.lora_alpha
+        out = part / (checkpoints.MODEL if is_solver else agent.name)
+        export_model(agent.model, weights, out, dtype=agent.engine_dtype, rank=rank, alpha=alpha)
+        if rank and is_solver:
+            export_adapter(agent.model, weights, part / checkpoints.ADAPTER, rank=rank, alpha=alpha)
     return part
 
 

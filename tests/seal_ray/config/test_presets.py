@@ -80,7 +80,15 @@ ONE_GPU = ("one-gpu-24gb", "one-gpu-80gb")
 
 def test_the_presets_are_these() -> None:
     assert set(preset_names("method")) == {*TABLE_3, *ARMS, *TASK_WRITERS}
-    assert set(preset_names("model")) == {DEFAULT, tiny.RARE, SMOLLM2, f"{SMOLLM2}-rare", *REAL_MODELS, *ONE_GPU}
+    assert set(preset_names("model")) == {
+        DEFAULT,
+        tiny.RARE,
+        tiny.HIDDEN,
+        SMOLLM2,
+        f"{SMOLLM2}-rare",
+        *REAL_MODELS,
+        *ONE_GPU,
+    }
     assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
     for name in preset_names():
         assert about(name).endswith(".")

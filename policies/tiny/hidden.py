@@ -1,0 +1,173 @@
+"""Demonstrations of `tiny-hidden`: tasks on tools with hidden conventions, and a curator's proposals for them.
+
+Conventions are drawn anew for each demonstration, so that none can be learnt by heart: the solver follows guidelines.
+"""
+
+import random
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
+from envs.dialogue import Dialogue, Protocol
+from envs.hidden_conventions import BASE, CONVENTIONS, DEMONSTRATION_SETS, Convention, HiddenTool, compose, tool_set
+from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
+from envs.profile import FailureProfile
+from envs.sources import get_source
+from envs.task import ToolCall
+from envs.verifier import Outcome, TurnVerdict
+from policies.curator.base import Tried
+from policies.curator.proposal_text import messages_for, write_proposal
+from policies.demonstrations import DONE
+from policies.tiny.demonstrations import DIALECT, Demonstration
+from policies.tiny.proposals import ProposalDemonstration
+
+SOURCE_NAME = "envs.hidden_conventions:SOURCE"
+WORDINGS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+"""Kind of guideline → wordings; `held_out` are in no demonstration."""
+FULL, TOOL, GENERAL = "full", "tool", "general"
+"""Kinds of guidelines: a tool and its convention, a tool alone, no tool."""
+BARE = "plain"
+"""The word of a plan that gives the value as the user says it."""
+PLAIN_RATE, TOOL_RATE, FULL_RATE = 0.04, 0.7, 0.96
+"""How often the solver takes a convention on the plain interface, and under guidelines of the kinds `TOOL` and `FULL`.
+
+In the first two cases it is any of the argument's three, so that it is right a third as often."""
+PROPOSALS = {
+    "reading": {FULL: 0.5, "guess": 0.0, TOOL: 0.25, GENERAL: 0.25},
+    "rare": {FULL: 0.008, "guess": 0.02, TOOL: 0.06, GENERAL: 0.912},
+    "some": {FULL: 0.04, "guess": 0.02, TOOL: 0.1, GENERAL: 0.84},
+}
+"""Mixtures of kinds of guidelines in proposals: those of `FULL` state what the profile reveals, "guess" is one with any
+convention."""
+_EARLIER = {FULL: 0.1, "guess": 0.05, TOOL: 0.15, GENERAL: 0.7}
+"""The same in the interfaces of earlier windows, which a curator reads."""
+_PLAIN = 0.2
+"""Share of demonstrations on the plain interface."""
+_SETS = list(DEMONSTRATION_SETS)
+
+
+def guideline(rng: random.Random, kind: str, tool: HiddenTool, *, held_out: bool = False) -> str:
+    """A guideline of a kind."""
+    wordings: list[str] = (WORDINGS["held_out"] if held_out else WORDINGS)[kind]
+    return rng.choice(wordings).format(tool=tool.name, argument=tool.argument, word=tool.convention.word)
+
+
+def helping(text: str, tools: Sequence[HiddenTool]) -> bool:
+    """Whether a guideline names one of the tools and its convention, and no other tool or convention."""
+    words = re.findall(r"\w+", text)
+    named = [tool for tool in tools if tool.name in words]
+    said = [each for some in CONVENTIONS.values() for each in some if each.word in words]
+    return len(named) == 1 and said == [named[0].convention]
+
+
+def hidden_demonstrations(seed: int) -> Iterator[Demonstration]:
+    """Endless demonstrations, the same for a seed in every process."""
+    number = 0
+    while True:
+        yield _demonstration(random.Random(f"hidden demonstration {seed} {number}"), f"hidden_shown_{seed}_{number}")
+        number += 1
+
+
+def _drawn_tools(rng: random.Random) -> list[HiddenTool]:
+    """A set's tools, in any order and with any conventions."""
+    tools = [replace(each, convention=rng.choice(CONVENTIONS[each.argument])) for each in tool_set(rng.choice(_SETS))]
+    return rng.sample(tools, len(tools))
+
+
+def _demonstration(rng: random.Random, name: str) -> Demonstration:
+    tools = _drawn_tools(rng)
+    needed = tools[: rng.choice((1, 2, 3))]
+    task, slots = compose(rng, name, "train", tools, needed)
+    interface, kinds = _draw_interface(rng, tools)
+    protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
+    dialogue = Dialogue(task, dialect=DIALECT, interface=interface, protocol=protocol)
+    _, info = dialogue.reset()
+    completions: list[str] = []
+    for tool, said in zip(needed, slots, strict=True):
+        chosen = _chosen(rng, tool, kinds.get(tool))
+        call = ToolCall(tool.name, {tool.argument: tool.value(said, chosen)})
+        plan = f"{tool.name} {BARE if chosen is None else chosen.word}\n"
+        completions += [plan + DIALECT.render_calls((call,)), DONE]
+    answers = tuple(dialogue.step(text)[4]["messages"] for text in completions)
+    opening, shown = info["messages"], info["tools"]
+    return Demonstration(task.id, interface, shown, opening, tuple(completions), answers, dialogue.success, ())
+
+
+def _chosen(rng: random.Random, tool: HiddenTool, kind: str | None) -> Convention | None:
+    """The convention by which the solver gives a value, under a guideline of this kind about the tool."""
+    if rng.random() >= {FULL: FULL_RATE, TOOL: TOOL_RATE, None: PLAIN_RATE}[kind]:
+        return None
+    return tool.convention if kind == FULL else rng.choice(CONVENTIONS[tool.argument])
+
+
+def _draw_interface(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[Interface, dict[HiddenTool, str]]:
+    """An interface, and the kinds of its guidelines about tools; the first three tools are those that can be shown."""
+    if rng.random() < _PLAIN:
+        return Interface.plain(), {}
+    drawn = rng.choices((FULL, TOOL, None), (0.5, 0.25, 0.25), k=3)
+    drawn += rng.choices((FULL, TOOL), (0.7, 0.3), k=rng.choice((0, 0, 1, 2)))
+    kinds = {tool: kind for tool, kind in zip(tools, drawn, strict=False) if kind is not None}
+    texts = [guideline(rng, kind, tool) for tool, kind in kinds.items()]
+    texts += [guideline(rng, GENERAL, tools[0]) for _ in range(rng.choice((0, 0, 1, 2)))]
+    rng.shuffle(texts)
+    cues = tuple(SchemaCue(kind) for kind in sorted(CueKind) if rng.random() < 0.05)
+    recovery = rng.choice(list(RecoveryLevel)) if rng.random() < 0.15 else RecoveryLevel.NONE
+    return Interface(cues, recovery, tuple(texts)), kinds
+
+
+def hidden_proposals(seed: int, mixture: str) -> Iterator[ProposalDemonstration]:
+    """Endless demonstrations of proposals with a mixture of `PROPOSALS`."""
+    get_source(SOURCE_NAME)  # a profile shows the tools of known sources
+    kinds = PROPOSALS[mixture]
+    number = 0
+    while True:
+        rng = random.Random(f"hidden proposal {seed} {number} {mixture == 'reading'}")
+        number += 1
+        tools = _drawn_tools(rng)
+        profile, failing = _draw_profile(rng, tools)
+        incumbent, before, *others = (_draw_proposal(rng, tools, _EARLIER) for _ in range(6))
+        if rng.random() < _PLAIN:
+            incumbent = before = Interface.plain()
+        gains = sorted((rng.gauss(0.05, 0.1) for _ in others[: rng.choice((0, 0, 2, 4))]), reverse=True)
+        tried = [Tried(each, gain, 0.08) for each, gain in zip(others, gains, strict=False)]
+        messages = messages_for(profile, incumbent=incumbent, before=before, tried=tried)
+        yield ProposalDemonstration(messages, write_proposal(_draw_proposal(rng, failing, kinds)))
+
+
+def _draw_profile(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[FailureProfile, list[HiddenTool]]:
+    """A made-up profile, and the tools whose arguments it shows to fail, the most frequent first."""
+    active = tools[: rng.choice((3, 3, 6, 9, 12))]
+    weights = [rng.expovariate(1.0) for _ in active]
+    rates = [rng.choice((0.0, 0.02, 0.3, 0.9)) for _ in active]
+    profile = FailureProfile()
+    verdict = TurnVerdict(0, Outcome.UNSCORED)
+    for place in rng.choices(range(len(active)), weights, k=rng.choice((64, 128, 256))):
+        tool, passed = active[place], rng.random() < rates[place]
+        turn = TurnDiagnosis(0, Label.PASS, "", verdict)
+        if not passed:
+            label = Label.ARGUMENT_MISMATCH if rng.random() < 0.95 else Label.STATE_MISMATCH
+            word, argument = tool.convention.word, tool.argument
+            if label is Label.STATE_MISMATCH:
+                turn = TurnDiagnosis(0, label, "Journal.entries", verdict)
+            else:
+                turn = TurnDiagnosis(0, label, word, verdict, tool=tool.name, argument=argument)
+        profile.add(Diagnosis("made up", BASE, (turn,), passed), float(passed))
+    tallies = profile.window.tallies
+    keys = {f"argument/{tool.name}/{tool.argument}/{tool.convention.word}": tool for tool in active}
+    failing = sorted((key for key in keys if key in tallies), key=lambda key: (-tallies[key].turns, key))
+    return profile, [keys[key] for key in failing[:4]] or [active[0]]
+
+
+def _draw_proposal(rng: random.Random, failing: Sequence[HiddenTool], kinds: dict[str, float]) -> Interface:
+    texts: dict[str, None] = {}
+    for kind in rng.choices(list(kinds), list(kinds.values()), k=rng.choice((1, 1, 2, 3))):
+        tool = rng.choice(failing)
+        if kind == "guess":
+            tool = replace(tool, convention=rng.choice([each for some in CONVENTIONS.values() for each in some]))
+        texts[guideline(rng, FULL if kind == "guess" else kind, tool)] = None
+    cues = tuple(SchemaCue(kind) for kind in sorted(CueKind) if rng.random() < 0.05)
+    recovery = RecoveryLevel.CLASS if rng.random() < 0.1 else RecoveryLevel.NONE
+    return Interface(cues, recovery, tuple(texts))

@@ -1,0 +1,114 @@
+"""Tools with hidden conventions: what documents show, what a breach does, and which tools have entered."""
+
+import json
+import random
+import re
+
+import pytest
+
+from envs.diagnosis import Diagnosis, Label
+from envs.dialects import DIALECTS
+from envs.dialogue import Dialogue
+from envs.errors import UserError
+from envs.hidden_conventions import (
+    CONVENTIONS,
+    DEMONSTRATION_SETS,
+    ENTERING,
+    SETS,
+    STAGE,
+    HiddenTool,
+    compose,
+    tool_set,
+)
+from envs.interface import Interface
+from envs.interface.guard import LeakGuard
+from envs.interface.show import show_tools
+from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
+from envs.profile import FailureProfile
+from envs.sources import get_source
+from envs.task import Task, ToolCall
+
+SOURCE = get_source("envs.hidden_conventions:SOURCE")
+TOOLS = [tool for number in range(SETS) for tool in tool_set(number)]
+EVERY_CUE = Interface(tuple(map(SchemaCue, sorted(CueKind))), RecoveryLevel.SCHEMA)
+
+
+def played(task: Task, call: ToolCall, interface: Interface = Interface.plain()) -> tuple[Diagnosis, str]:
+    """The diagnosis of a dialogue with one call, and everything that the model was shown."""
+    dialogue = Dialogue(task, interface=interface)
+    shown, _ = dialogue.reset()
+    result = dialogue.step(DIALECTS["qwen"].render_calls((call,)))[0]
+    _, _, _, _, info = dialogue.step("Done.")
+    return info["diagnosis"], shown + result
+
+
+@pytest.mark.parametrize("tool", TOOLS[:24], ids=lambda tool: tool.name)
+def test_only_the_convention_passes_and_the_profile_names_it(tool: HiddenTool) -> None:
+    task, (slots,) = compose(random.Random(tool.name), "hidden_x", "train", [tool], [tool])
+    assert played(task, task.turns[0].ground_truth[0])[0].success
+    for other in (None, *CONVENTIONS[tool.argument]):
+        if other == tool.convention:
+            continue
+        call = ToolCall(tool.name, {tool.argument: tool.value(slots, other)})
+        diagnosis, shown = played(task, call, EVERY_CUE)
+        (turn,) = diagnosis.turns
+        assert (turn.label, turn.tool, turn.argument) == (Label.ARGUMENT_MISMATCH, tool.name, tool.argument)
+        profile = FailureProfile()
+        profile.add(diagnosis, 0.0)
+        assert f"- {tool.name} {tool.argument} {tool.convention.word}: 1 turns" in profile.render()
+        assert tool.convention.word not in re.findall(r"\w+", shown), "no cue states the convention"
+
+
+def test_documents_have_no_convention() -> None:
+    conventions = {each.word for some in CONVENTIONS.values() for each in some}
+    for tool in SOURCE.tools().values():
+        (shown,) = show_tools(EVERY_CUE, (tool,))
+        assert not conventions.intersection(re.findall(r"\w+", json.dumps(dict(shown.document))))
+
+
+def test_every_tool_has_a_name_of_its_own() -> None:
+    assert len(SOURCE.tools()) == len({tool.name for n in (*range(SETS), *DEMONSTRATION_SETS) for tool in tool_set(n)})
+    assert len(SOURCE.tools()) == 12 * (SETS + len(DEMONSTRATION_SETS))
+
+
+def test_new_tools_enter_over_training_and_evaluation_has_all() -> None:
+    pool = SOURCE.pool("train", difficulty="7")
+    tools = tool_set(7)
+    for stage in range(5):
+        entered = {tool.name for tool in tools[: ENTERING * (stage + 1)]}
+        tasks = [SOURCE.task(pool.task_id(stage * STAGE + number, seed=3)) for number in range(STAGE)]
+        needed = [task.turns[0].ground_truth[0].name for task in tasks]
+        assert set(needed) <= entered
+        assert {tool.name for task in tasks for tool in task.all_tools} == entered
+        newest = {tool.name for tool in tools[: ENTERING * (stage + 1)][-ENTERING:]}
+        assert sum(name in newest for name in needed) >= STAGE / 2 - 10
+    dev = [SOURCE.task(SOURCE.pool("dev", difficulty="7").task_id(number)) for number in range(100)]
+    assert {task.turns[0].ground_truth[0].name for task in dev} == {tool.name for tool in tools}
+
+
+def test_parts_share_no_value_and_tasks_are_made_again_from_their_ids() -> None:
+    values = {}
+    for part in SOURCE.parts:
+        pool = SOURCE.pool(part)
+        tasks = [SOURCE.task(pool.task_id(number)) for number in range(400)]
+        values[part] = {str(call) for task in tasks for call in task.turns[0].ground_truth}
+        assert [SOURCE.task(task.id).turns for task in tasks] == [task.turns for task in tasks]
+        assert all(pool.holds(task.id) and SOURCE.owns(task.id) for task in tasks)
+    assert not values["train"] & values["dev"]
+    assert not values["test"] & (values["train"] | values["dev"])
+
+
+@pytest.mark.parametrize("task_id", ["hidden_train_20_000001", "hidden_train_0_1", "hidden_eval_0_000001", "hidden_"])
+def test_an_unknown_id_is_one_sentence(task_id: str) -> None:
+    with pytest.raises(UserError, match="is not the id of a hidden task"):
+        SOURCE.task(task_id)
+    with pytest.raises(UserError, match=r"^difficulty: '20' is not known"):
+        SOURCE.pool("train", difficulty=str(SETS))
+
+
+def test_the_guard_accepts_a_guideline_that_states_a_convention() -> None:
+    pool = SOURCE.pool("train")
+    guard = LeakGuard([SOURCE.task(pool.task_id(number)) for number in range(200)])
+    for tool in tool_set(0):
+        text = f"Give {tool.name} {tool.convention.word}."
+        assert guard.check(Interface(guidelines=(text,))) is None, text
