@@ -57,7 +57,7 @@ class SchemaViolation:
 
     @property
     def detail(self) -> str:
-        """What a failure profile calls the breach."""
+        """The name of the breach in failure profiles."""
         return self.rule or str(self.kind)
 
 
