@@ -56,6 +56,16 @@ def cluster() -> Iterator[str]:
     ray.shutdown()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_sources_of_this_file() -> Iterator[None]:
+    """Sources that a file's tests name are known to that file alone: they change what the leak guard calls public."""
+    from envs import sources
+
+    before = list(sources.own_sources)
+    yield
+    sources.own_sources[:] = before
+
+
 @pytest.fixture
 def check_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> "Refusal":
     """Checks that a command line is refused, as `command_line.check_refused` says."""

@@ -243,8 +243,8 @@ class CuratorLoop(ProposalLoop[Interface]):
     def _pick(self, pick: str, known: Sequence[Interface], most: int) -> list[Interface]:
         if self.probed is not None:
             # Without probes, garbled texts must not be played: the next prompt would quote them.
-            scored = any(self.probed.credits)
-            ranked = self.probed.ranked(self.proposals) if scored else likeliest_first(self.proposals)
+            has_probes = self.probed.has_probes
+            ranked = self.probed.ranked(self.proposals) if has_probes else likeliest_first(self.proposals)
             return first_distinct(ranked, known, most)
         if pick == "varied":
             return most_varied(self.proposals, known, most, tried=[*self.statistics.interfaces.values()])

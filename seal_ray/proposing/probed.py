@@ -44,7 +44,7 @@ class ProbedProposals:
         self._prober = prober
         self._values = PartValues()
         self._report = ProbeReport(())
-        self._has_probes = False
+        self.has_probes = False
         """Whether the window has probes: without, nothing is imitated."""
         self.credits: list[Credit | None] = []
         self.archive: list[tuple[Proposal[Interface], Credit]] = []
@@ -60,7 +60,7 @@ class ProbedProposals:
         self._report = self._prober.score(list(distinct.values()), seed)
         self._prober.start_window()
         probes = {parts: probe for parts, probe in zip(distinct, self._report.values, strict=True) if probe is not None}
-        self.credits, self._has_probes = [None] * len(proposals), bool(probes)
+        self.credits, self.has_probes = [None] * len(proposals), bool(probes)
         if not probes:
             return
         self._values.observe([(distinct[parts], probe.gain, probe.error) for parts, probe in probes.items()])
@@ -87,7 +87,7 @@ class ProbedProposals:
 
     def training_rows(self, proposals: Sequence[Proposal[Interface]]) -> list[Row]:
         """The texts that help, each once, with their reward over the largest as weight; empty if none does."""
-        pairs = [*zip(proposals, self.credits, strict=True), *self.archive] if self._has_probes else []
+        pairs = [*zip(proposals, self.credits, strict=True), *self.archive] if self.has_probes else []
         helping: dict[frozenset[str], tuple[Sample, float]] = {}
         for each, credit in pairs:
             if credit is not None and each.sample is not None and each.value is not None:
@@ -121,7 +121,7 @@ class ProbedProposals:
         return {
             "prober": self._prober.get_state(),
             "values": self._values.get_state(),
-            "has_probes": self._has_probes,
+            "has_probes": self.has_probes,
             "credits": [None if credit is None else asdict(credit) for credit in self.credits],
             "archive": [asdict(credit) for _, credit in self.archive],
         }
@@ -130,7 +130,7 @@ class ProbedProposals:
         """The inverse of `get_state`, with the texts of the archive."""
         self._prober.set_state(state["prober"])
         self._values.set_state(state["values"])
-        self._has_probes = state["has_probes"]
+        self.has_probes = state["has_probes"]
         self.credits = [None if value is None else _credit_from(value) for value in state["credits"]]
         self.archive = list(zip(archive, map(_credit_from, state["archive"]), strict=True))
 

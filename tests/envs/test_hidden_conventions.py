@@ -15,6 +15,7 @@ from envs.hidden_conventions import (
     DEMONSTRATION_SETS,
     ENTERING,
     SETS,
+    SOURCE,
     STAGE,
     HiddenTool,
     compose,
@@ -28,7 +29,14 @@ from envs.profile import FailureProfile
 from envs.sources import get_source
 from envs.task import Task, ToolCall
 
-SOURCE = get_source("envs.hidden_conventions:SOURCE")
+
+@pytest.fixture(scope="module", autouse=True)
+def known(own_sources_of_this_file: None) -> None:
+    """As a setting makes the source known."""
+    del own_sources_of_this_file
+    assert get_source("envs.hidden_conventions:SOURCE") is SOURCE
+
+
 TOOLS = [tool for number in range(SETS) for tool in tool_set(number)]
 EVERY_CUE = Interface(tuple(map(SchemaCue, sorted(CueKind))), RecoveryLevel.SCHEMA)
 

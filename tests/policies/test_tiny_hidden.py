@@ -106,12 +106,12 @@ def test_the_shipped_model_follows_guidelines_also_in_held_out_wordings() -> Non
         engine = await start_engine("transformers", model, context=4096, dtype="float32", concurrent=64, threads=1)
         try:
             form = ChatFormat.load(model.path, model.dialect)
-            return await measure_hidden(engine, form, tasks=40, proposals=10)
+            return await measure_hidden(engine, form, tasks=25, proposals=10)
         finally:
             await engine.close()
 
     counts = asyncio.run(measured())
-    assert counts[PLAIN].share <= 0.1
+    assert counts[PLAIN].share <= 0.12
     assert counts["guideline: full"].share >= 0.6
     assert counts["guideline: full, held-out wording"].share >= 0.4
-    assert counts["guideline: other"].share <= 0.1
+    assert counts["guideline: other"].share <= 0.12

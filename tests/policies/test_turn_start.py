@@ -18,7 +18,7 @@ from tests.policies.plain_views import WIDE, Script, play, random_case
 
 FORM = chat_format("qwen")
 PLAIN = Interface.plain()
-TURNS = 10_000 if os.environ.get("SEAL_RAY_LONG") else 250
+TURNS = 10_000 if os.environ.get("SEAL_RAY_LONG") else 150
 TASK = next(
     task for task in tasks(40, split="dev") if len(task.turns) == 2 and all(turn.ground_truth for turn in task.turns)
 )
