@@ -16,7 +16,7 @@ Kind = tuple[str, str]
 class TurnStart:
     """The beginning of a turn: its task, its number from 0, and the token ids of all completions before it.
 
-    `label` is the turn's diagnosis as it was played, and `tokens` the number of tokens that were sampled in it.
+    `label` is the diagnosis of the recorded turn, and `tokens` the number of its sampled tokens.
     """
 
     task: str

@@ -25,7 +25,7 @@ SCHEMAS = ROOT.parent / "shared" / "data" / "kuberay" / "schemas.json.gz"
 
 @pytest.mark.parametrize("name", ["cluster-one-node.yaml", "cluster-nodes.yaml"])
 def test_files_of_ray_up_are_valid(name: str) -> None:
-    """As `ray up` checks them, before it asks for machines."""
+    """As `ray up` checks them, before it requests machines."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config = yaml.safe_load((EXAMPLES / name).read_text("utf-8"))

@@ -40,7 +40,7 @@ PROPOSALS = {
     "rare": {FULL: 0.008, "guess": 0.02, TOOL: 0.06, GENERAL: 0.912},
     "some": {FULL: 0.04, "guess": 0.02, TOOL: 0.1, GENERAL: 0.84},
 }
-"""Mixtures of kinds of guidelines in proposals: those of `FULL` state what the profile reveals, "guess" is one with any
+"""Mixtures of kinds of guidelines in proposals: `FULL` ones state what the profile reveals, "guess" is one with any
 convention."""
 _EARLIER = {FULL: 0.1, "guess": 0.05, TOOL: 0.15, GENERAL: 0.7}
 """The same in the interfaces of earlier windows, which a curator reads."""

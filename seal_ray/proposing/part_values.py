@@ -2,7 +2,7 @@
 
 A probe has few points, and proposals repeat each other's guidelines. The gains are therefore regressed on the parts
 that interfaces consist of: `gain = Σ values of its parts + effect of the window + noise`, by Bayes' rule with normal
-priors. The window's effect stands for the plain turns, which all interfaces of a window are compared with.
+priors. The window's effect is the error of the plain turns, which all interfaces of a window share.
 """
 
 from collections.abc import Mapping, Sequence

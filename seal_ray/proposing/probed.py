@@ -1,7 +1,7 @@
 """`ProbedProposals`: a curator's proposals with their turn probes, and the archive of the best texts.
 
 The credit of a proposal comes from its parts in the probes of all windows. Only texts that beat the plain interface by
-the error of their credit are imitated: those of the window, and those of the archive, which are probed again.
+the error of their credit are imitated, from the window and from the archive, which is probed again.
 """
 
 from collections.abc import Mapping, Sequence

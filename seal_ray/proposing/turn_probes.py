@@ -43,11 +43,6 @@ class ProbeValue:
     points: int
     stage: int
 
-    @property
-    def helps(self) -> bool:
-        """Whether the gain is above 0 by its own error."""
-        return self.gain > self.error
-
 
 @dataclass(frozen=True, slots=True)
 class ProbeReport:

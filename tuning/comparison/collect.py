@@ -56,7 +56,7 @@ class ComparisonManifest(TrialsManifest):
     Attributes:
         arms: Name → description.
         threshold: Success, as a share, to which the report measures times, if one was given.
-        match: What is equal where arms are compared: rounds and rollouts, or sampled tokens.
+        match: The quantity that is equal in comparisons of arms: rounds and rollouts, or sampled tokens.
         merged: The folders from which a merged comparison was joined; its `folder` is empty.
         fewer_seeds: The seeds of arms that have not all of them, after a merge.
     """
@@ -95,13 +95,13 @@ class ComparisonManifest(TrialsManifest):
 
 
 def checked_match(value: str | None) -> Match | None:
-    """The value of `--match`. Raises `UserError` for another one than those of `Match`."""
+    """The value of `--match`. Raises `UserError` for a value that `Match` lacks."""
     check_known("--match", get_args(Match), value)
     return cast(Match | None, value)
 
 
 def set_reading(out: Path, **changes: object) -> None:
-    """Stores the `threshold` and `match` of later reports of a comparison; None leaves a value as it is."""
+    """Stores the `threshold` and `match` of later reports of a comparison; None leaves a value unchanged."""
     given = {name: value for name, value in changes.items() if value is not None}
     if given:
         ComparisonManifest.read(out).model_copy(update=given).write(out)

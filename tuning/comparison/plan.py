@@ -32,7 +32,7 @@ class ComparisonPlan:
     Attributes:
         arms: Arm → its settings, with the first seed.
         threshold: Success, as a share, to which the report measures times; by default the baseline's own.
-        match: What is equal where arms are compared.
+        match: The quantity that is equal in comparisons of arms.
         starts: Arm → the evaluation before training that an earlier comparison has made.
         abouts: Arm → its description.
         frozen: The preregistration of which it is a part.

@@ -1,4 +1,4 @@
-"""Turn probes: which turns are probed, what a gain is, what probes cost; values of parts, and what is imitated."""
+"""Turn probes: the choice of turns, gains, costs; values of parts, and the choice of imitated texts."""
 
 import json
 import random

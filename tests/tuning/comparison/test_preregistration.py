@@ -1,4 +1,4 @@
-"""A comparison is frozen before its runs; reports print its hash, decide by its tests, and name what is missing."""
+"""A comparison is frozen before its runs; reports print its hash, decide by its tests, and name missing runs."""
 
 import json
 from pathlib import Path
