@@ -104,7 +104,7 @@ def _chosen(rng: random.Random, tool: HiddenTool, kind: str | None) -> Conventio
 
 
 def _draw_interface(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[Interface, dict[HiddenTool, str]]:
-    """An interface, and the kinds of its guidelines about tools; the first three tools are those that can be shown."""
+    """An interface, and the kinds of its guidelines about tools; a dialogue shows the first three tools at most."""
     if rng.random() < _PLAIN:
         return Interface.plain(), {}
     drawn = rng.choices((FULL, TOOL, None), (0.5, 0.25, 0.25), k=3)

@@ -223,9 +223,9 @@ def _sharded_peak(
     """Bytes on one FSDP learner at its peak, beyond its shards: what it holds whole, and activations.
 
     Peaks of full training are in the backward pass of the first or last layer (gradients come while the hidden `states`
-    that checkpoints keep go), at the begin of the backward pass without checkpoints of
-    activations, and at its end, when the embeddings' gradients are reduced in float32. PyTorch's FSDPMemTracker agrees
-    within 5 % on the true shapes of models from 3 to 8 billion parameters.
+    that checkpoints keep go), at its begin without checkpoints, and at its end, when the embeddings' gradients are
+    reduced in float32. PyTorch's FSDPMemTracker agrees within 5 % on the true shapes of models from 3 to 8 billion
+    parameters.
     """
     width = _HALF if half else _FLOAT32
     layers = Counter[str]()

@@ -26,15 +26,10 @@ from seal_ray.grpo.rows import Row
 from seal_ray.proposing.arms import ArmStatistics, CuratorWindow
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
 from seal_ray.proposing.loop import ProposalLoop
-from seal_ray.proposing.part_values import parts_of
+from seal_ray.proposing.part_values import shown_text
 from seal_ray.proposing.probed import ProbedProposals
 from seal_ray.proposing.turn_probes import Play, TurnProber
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, arms_of
-
-
-def shown_text(interface: Interface) -> frozenset[str]:
-    """The content of an interface, without case, spaces, full stops and order."""
-    return frozenset(parts_of(interface))
 
 
 def likeliest_first(proposals: Sequence[Proposal[Interface]]) -> list[Proposal[Interface]]:

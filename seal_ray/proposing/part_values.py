@@ -42,6 +42,11 @@ def parts_of(interface: Interface) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*cues, *recovery, *guidelines]))
 
 
+def shown_text(interface: Interface) -> frozenset[str]:
+    """The content of an interface, without case, spaces, full stops and order; empty for the plain one."""
+    return frozenset(parts_of(interface))
+
+
 @dataclass(slots=True)
 class PartValues:
     """The observations of the last windows. `value` reads them."""

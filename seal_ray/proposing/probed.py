@@ -13,7 +13,7 @@ from envs.task import JSON
 from policies.proposer import Proposal
 from policies.trajectory import Sample
 from seal_ray.grpo.rows import Row, row_of
-from seal_ray.proposing.part_values import PartValues, parts_of
+from seal_ray.proposing.part_values import PartValues, shown_text
 from seal_ray.proposing.turn_probes import ProbeReport, ProbeValue, TurnProber
 from seal_ray.rollout.types import Group
 
@@ -56,19 +56,19 @@ class ProbedProposals:
     def score(self, proposals: Sequence[Proposal[Interface]], seed: int) -> None:
         """Probes the proposals of a window that begins, and the archive again."""
         readable = [each for each in (*(kept for kept, _ in self.archive), *proposals) if each.accepted and each.value]
-        distinct = {parts: each.value for each in readable if each.value and (parts := frozenset(parts_of(each.value)))}
+        distinct = {text: each.value for each in readable if each.value and (text := shown_text(each.value))}
         self._report = self._prober.score(list(distinct.values()), seed)
         self._prober.start_window()
-        probes = {parts: probe for parts, probe in zip(distinct, self._report.values, strict=True) if probe is not None}
+        probes = {text: probe for text, probe in zip(distinct, self._report.values, strict=True) if probe is not None}
         self.credits, self.has_probes = [None] * len(proposals), bool(probes)
         if not probes:
             return
-        self._values.observe([(distinct[parts], probe.gain, probe.error) for parts, probe in probes.items()])
-        gains = self._values.values([distinct[parts] for parts in probes])
-        credit_of = {parts: Credit(*gain, probe) for (parts, probe), gain in zip(probes.items(), gains, strict=True)}
+        self._values.observe([(distinct[text], probe.gain, probe.error) for text, probe in probes.items()])
+        gains = self._values.values([distinct[text] for text in probes])
+        credit_of = {text: Credit(*gain, probe) for (text, probe), gain in zip(probes.items(), gains, strict=True)}
         self.credits = [_credit(each, credit_of) for each in proposals]
         credited = {
-            frozenset(parts_of(each.value)): (each, credit)
+            shown_text(each.value): (each, credit)
             for each in readable
             if each.value and (credit := _credit(each, credit_of)) and credit.helps
         }
@@ -93,7 +93,7 @@ class ProbedProposals:
             if credit is not None and each.sample is not None and each.value is not None:
                 reward = _reward(each, credit)
                 if reward > credit.error:
-                    helping.setdefault(frozenset(parts_of(each.value)), (each.sample, reward))
+                    helping.setdefault(shown_text(each.value), (each.sample, reward))
         largest = max((reward for _, reward in helping.values()), default=1.0)
         return [row_of(sample, reward / largest) for sample, reward in helping.values()]
 
@@ -136,7 +136,7 @@ class ProbedProposals:
 
 
 def _credit(proposal: Proposal[Interface], credit_of: Mapping[frozenset[str], Credit]) -> Credit | None:
-    return credit_of.get(frozenset(parts_of(proposal.value))) if proposal.accepted and proposal.value else None
+    return credit_of.get(shown_text(proposal.value)) if proposal.accepted and proposal.value else None
 
 
 def _credit_from(value: Mapping[str, Any]) -> Credit:

@@ -9,7 +9,8 @@ from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from policies.proposer import Proposal
 from policies.trajectory import Sample
 from seal_ray.grpo.advantages import REJECTION_STEP
-from seal_ray.proposing.curator import CuratorLoop, first_distinct, likeliest_first, most_varied, shown_text
+from seal_ray.proposing.curator import CuratorLoop, first_distinct, likeliest_first, most_varied
+from seal_ray.proposing.part_values import shown_text
 from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group
 from tests.seal_ray.proposing.proposers import (
     PLAIN_INTERFACE,
