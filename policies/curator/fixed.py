@@ -15,9 +15,9 @@ STATIC_CUES = Interface(schema_cues=(SchemaCue(CueKind.ENUM), SchemaCue(CueKind.
 """The schema cues that the main recipe of SEAL (arXiv 2605.24426) shows throughout training."""
 IDLE = Interface(
     guidelines=(
-        "Be brief and polite. Use the simplest call that works.",
-        "Think about the order of the calls. Write valid calls only.",
-        "Keep to the documented names of arguments. The user speaks English.",
+        "Write to the user in friendly words, as a good clerk would do.",
+        "Read all names in the documentation with care, one after the other.",
+        "The user writes English; small letters and capitals both occur.",
     )
 )
 """As many guidelines of the same length as a curator's, without new information for the solver."""

@@ -16,18 +16,18 @@ from policies.curator.base import Curator
 from policies.curator.fixed import STATIC_CUES, ConstantCurator, InterfaceSettings
 from policies.proposer import Proposal
 
-_EVERY_PART = "Before you end the turn, check that every part of the request has been done."
+_EVERY_PART = "Make sure that each part of the request is done before the turn ends."
 
 GUIDELINE_FOR: Mapping[Label, str] = MappingProxyType(
     {
         Label.SPURIOUS_TOOL_CALL: (
-            "If no listed tool can do what is asked, or a needed value was not given, call nothing and say so."
+            "Call nothing and say so when no listed tool fits the request or a needed value was not given."
         ),
         Label.INVALID_TOOL_CALL: "Write each call exactly in the format that is asked for, and name only listed tools.",
         Label.ARGUMENT_MISMATCH: (
             "Give every required argument, use only documented arguments, and keep to their types and allowed values."
         ),
-        Label.RECOVERY_FAILURE: "If a call fails, read the error, mend its cause and try again.",
+        Label.RECOVERY_FAILURE: "When a call fails, read its error, do what is missing and make the call again.",
         Label.MISSING_TOOL_CALL: _EVERY_PART,
         Label.STATE_MISMATCH: _EVERY_PART,
         Label.RESPONSE_MISMATCH: (

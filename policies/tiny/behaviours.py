@@ -5,6 +5,7 @@ rate `guided` under a matching guideline. GRPO alone can find behaviours of 15 t
 interface that makes them likely first.
 """
 
+import itertools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,15 +59,43 @@ RASH = 0.4
 HARMFUL_RATE = 0.01
 """How often the solver abstains or asks although a guideline says to call a tool in any case."""
 
-_WORDINGS = tomllib.loads((Path(__file__).parent / "guidelines.toml").read_text(encoding="utf-8"))
 
-GUIDELINES: Mapping[Behaviour, tuple[str, ...]] = MappingProxyType(
-    {Behaviour(name): tuple(wordings) for name, wordings in _WORDINGS["behaviours"].items()}
-)
-"""Behaviour → wordings of the guideline for it."""
-BOTH_ABSTENTIONS: tuple[str, ...] = tuple(_WORDINGS["both_abstentions"])
-"""Guidelines for abstaining and asking at once."""
-HARMFUL: tuple[str, ...] = tuple(_WORDINGS["harmful"])
-"""Guidelines that make abstaining and asking rarer."""
-IDLE: tuple[str, ...] = tuple(_WORDINGS["idle"])
-"""Guidelines that change nothing here."""
+@dataclass(frozen=True, slots=True)
+class Wordings:
+    """The guidelines of demonstrations.
+
+    Attributes:
+        behaviours: Behaviour → wordings of the guideline for it.
+        both_abstentions: Guidelines for abstaining and asking at once.
+        harmful: Guidelines that make abstaining and asking rarer.
+        idle: Guidelines that change nothing here.
+    """
+
+    behaviours: Mapping[Behaviour, tuple[str, ...]]
+    both_abstentions: tuple[str, ...]
+    harmful: tuple[str, ...]
+    idle: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every wording."""
+        return (*itertools.chain(*self.behaviours.values()), *self.both_abstentions, *self.harmful, *self.idle)
+
+
+def _read(*parts: str) -> Wordings:
+    tables = tomllib.loads((Path(__file__).parent / "guidelines.toml").read_text(encoding="utf-8"))
+    chosen = [tables[part] for part in parts]
+
+    def joined(key: str) -> tuple[str, ...]:
+        return tuple(text for table in chosen for text in table[key])
+
+    behaviours = {each: tuple(text for table in chosen for text in table["behaviours"][each]) for each in Behaviour}
+    return Wordings(MappingProxyType(behaviours), joined("both_abstentions"), joined("harmful"), joined("idle"))
+
+
+FIRST_WORDINGS = _read("first")
+"""Those of both the solver's and the curator's demonstrations of `tiny`."""
+SOLVER_WORDINGS = _read("first", "more")
+"""Those that the solver's demonstrations of later models show."""
+CURATOR_WORDINGS = _read("curator")
+"""Those that the curator's demonstrations of later models propose; none of them is among the solver's."""

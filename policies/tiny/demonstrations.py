@@ -14,7 +14,7 @@ from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import JSON, Category, ToolCall, ToolDoc
 from policies.demonstrations import DONE, NO_TOOL, WHICH
 from policies.tiny import behaviours
-from policies.tiny.behaviours import GUIDELINES, RATES, Behaviour, Rates
+from policies.tiny.behaviours import RATES, SOLVER_WORDINGS, Behaviour, Rates, Wordings
 from policies.tiny.world import DEFAULT, Beat, Composition, Difficulty, generate_composition
 
 DIALECT = DIALECTS["qwen"]
@@ -73,7 +73,12 @@ class Demonstration:
 
 
 def demonstrations(
-    seed: int, *, split: str = "train", short: bool = False, rare: Collection[str] = ()
+    seed: int,
+    *,
+    split: str = "train",
+    short: bool = False,
+    rare: Collection[str] = (),
+    wordings: Wordings = SOLVER_WORDINGS,
 ) -> Iterator[Demonstration]:
     """Endless demonstrations, the same for a seed in every process.
 
@@ -85,7 +90,7 @@ def demonstrations(
         rng = random.Random(f"demonstration {split} {seed} {number}")
         composition = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
         number += 1
-        shown = _draw_shown(rng, table)
+        shown = _draw_shown(rng, table, wordings)
         protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
         demonstration = _DemonstrationPlayer(rng, composition, shown, protocol).play()
         if demonstration is not None:
@@ -116,12 +121,12 @@ class _Shown:
     rates: Mapping[Behaviour, float]
 
 
-def draw_interface(rng: random.Random) -> Interface:
+def draw_interface(rng: random.Random, wordings: Wordings) -> Interface:
     """An interface of demonstrations."""
-    return _draw_shown(rng, RATES).interface
+    return _draw_shown(rng, RATES, wordings).interface
 
 
-def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates]) -> _Shown:
+def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates], wordings: Wordings) -> _Shown:
     plain = {behaviour: each.plain for behaviour, each in table.items()}
     rates = dict(plain)
     if rng.random() < _PLAIN:
@@ -129,15 +134,15 @@ def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates]) -> _Shown:
     guidelines: list[str] = []
     for behaviour, each in table.items():
         if rng.random() < 0.5:
-            guidelines.append(rng.choice(GUIDELINES[behaviour]))
+            guidelines.append(rng.choice(wordings.behaviours[behaviour]))
             rates[behaviour] = each.guided
     if rng.random() < 0.15:
-        guidelines.append(rng.choice(behaviours.BOTH_ABSTENTIONS))
+        guidelines.append(rng.choice(wordings.both_abstentions))
         for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
             rates[behaviour] = table[behaviour].guided
     helpful = set(guidelines)
     if rng.random() < 0.2:
-        guidelines.append(rng.choice(behaviours.IDLE))
+        guidelines.append(rng.choice(wordings.idle))
     cues: list[SchemaCue] = []
     for kind in CueKind:
         if rng.random() < 0.08:
@@ -149,7 +154,7 @@ def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates]) -> _Shown:
         rates = _raised(rates, {b: each.feedback for b, each in table.items()})
     if rng.random() < 0.1:
         guidelines = [text for text in guidelines if text not in helpful]
-        guidelines.append(rng.choice(behaviours.HARMFUL))
+        guidelines.append(rng.choice(wordings.harmful))
         rates = dict(plain)
         for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
             rates[behaviour] = min(behaviours.HARMFUL_RATE, plain[behaviour])

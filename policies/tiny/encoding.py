@@ -54,18 +54,22 @@ def encode(demonstration: Demonstration, form: ChatFormat) -> Example:
 
 
 def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> Example:
-    """The tokens of a curator's sample. The subject of a guideline is decided at its begin."""
+    """The tokens of a curator's samples. The subject of a guideline is decided at its begin."""
     tokens = list(form.chat(demonstration.messages))
     asked = len(tokens)
-    decided = [asked]
-    head, mark, guidelines = demonstration.answer.partition('"guidelines": ["')
-    tokens += form.tokens(head + mark)
-    for part in re.split(r'(?<=", ")', guidelines):
+    decided: list[int] = []
+    begins: list[int] = []
+    for answer in demonstration.answers:
+        begins.append(len(tokens))
         decided.append(len(tokens))
-        tokens += form.tokens(part)
-    tokens.append(form.completion("")[-1])
+        head, mark, guidelines = answer.partition('"guidelines": ["')
+        tokens += form.tokens(head + mark)
+        for part in re.split(r'(?<=", ")', guidelines):
+            decided.append(len(tokens))
+            tokens += form.tokens(part)
+        tokens.append(form.completion("")[-1])
     said = [False] * asked + [True] * (len(tokens) - asked)
-    return Example(tuple(tokens), tuple(said), tuple(decided))
+    return Example(tuple(tokens), tuple(said), tuple(decided), tuple(begins) if len(begins) > 1 else ())
 
 
 def encode_specifications(demonstration: SpecificationDemonstration, form: ChatFormat) -> Example:

@@ -118,8 +118,8 @@ def _draw_interface(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[In
     return Interface(cues, recovery, tuple(texts)), kinds
 
 
-def hidden_proposals(seed: int, mixture: str) -> Iterator[ProposalDemonstration]:
-    """Endless demonstrations of proposals with a mixture of `PROPOSALS`."""
+def hidden_proposals(seed: int, mixture: str, *, answers: int = 1) -> Iterator[ProposalDemonstration]:
+    """Endless demonstrations, with so many answers to a prompt of a mixture of `PROPOSALS`."""
     get_source(SOURCE_NAME)  # a profile shows the tools of known sources
     kinds = PROPOSALS[mixture]
     number = 0
@@ -134,7 +134,8 @@ def hidden_proposals(seed: int, mixture: str) -> Iterator[ProposalDemonstration]
         gains = sorted((rng.gauss(0.05, 0.1) for _ in others[: rng.choice((0, 0, 2, 4))]), reverse=True)
         tried = [Tried(each, gain, 0.08) for each, gain in zip(others, gains, strict=False)]
         messages = messages_for(profile, incumbent=incumbent, before=before, tried=tried)
-        yield ProposalDemonstration(messages, write_proposal(_draw_proposal(rng, failing, kinds)))
+        drawn = (_draw_proposal(rng, failing, kinds) for _ in range(answers))
+        yield ProposalDemonstration(messages, tuple(map(write_proposal, drawn)))
 
 
 def _draw_profile(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[FailureProfile, list[HiddenTool]]:

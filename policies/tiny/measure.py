@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from envs.diagnosis import Label
 from envs.interface import Interface
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import Category
 from envs.trace import CallRecord, Step
+from policies.curator.fixed import IDLE
+from policies.curator.rules import GUIDELINE_FOR
 from policies.rollouts import RolloutJob, Rollouts
-from policies.tiny.behaviours import GUIDELINES, HARMFUL, Behaviour
+from policies.tiny.behaviours import CURATOR_WORDINGS, SOLVER_WORDINGS, Behaviour
 from policies.tiny.demonstrations import PRECONDITIONS
 from policies.tiny.world import Beat, Composition, generate_composition
 from policies.trajectory import Trajectory, derive_seed
@@ -51,14 +54,20 @@ class Measured:
 
 def interfaces() -> dict[str, Interface]:
     """The measured interfaces by name: plain, one guideline for each behaviour, other cues, and a harmful one."""
-    guided = {f"guideline: {each}": Interface(guidelines=(wordings[0],)) for each, wordings in GUIDELINES.items()}
+    shown, held_out = SOLVER_WORDINGS.behaviours, CURATOR_WORDINGS.behaviours
+    guided = {f"guideline: {each}": Interface(guidelines=(texts[0],)) for each, texts in shown.items()}
+    unseen = {f"the curator's: {each}": Interface(guidelines=(texts[0],)) for each, texts in held_out.items()}
+    by_rules = (Label.SPURIOUS_TOOL_CALL, Label.RECOVERY_FAILURE, Label.MISSING_TOOL_CALL)
     return {
         PLAIN: Interface.plain(),
         **guided,
-        "all guidelines": Interface(guidelines=tuple(wordings[0] for wordings in GUIDELINES.values())),
+        "all guidelines": Interface(guidelines=tuple(texts[0] for texts in shown.values())),
+        **unseen,
+        "the rules'": Interface(guidelines=tuple(GUIDELINE_FOR[label] for label in by_rules)),
+        "the placebo's": IDLE,
         "required cue": Interface(schema_cues=(SchemaCue(CueKind.REQUIRED),)),
         "recovery feedback": Interface(recovery=RecoveryLevel.CLASS),
-        "harmful guideline": Interface(guidelines=(HARMFUL[0],)),
+        "harmful guideline": Interface(guidelines=(SOLVER_WORDINGS.harmful[0],)),
     }
 
 

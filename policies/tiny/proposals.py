@@ -6,7 +6,7 @@ a curator with readable proposals that prefer what fits, and with room to learn.
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
@@ -16,8 +16,9 @@ from envs.profile import FailureProfile
 from envs.sources import BENCHMARK, get_source
 from envs.task import Category
 from envs.verifier import Outcome, TurnVerdict
+from policies.curator.base import Tried
 from policies.curator.proposal_text import messages_for, write_proposal
-from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, IDLE, Behaviour
+from policies.tiny.behaviours import CURATOR_WORDINGS, FIRST_WORDINGS, Behaviour, Wordings
 from policies.tiny.demonstrations import draw_interface
 
 CAUSES: Mapping[Label, tuple[Behaviour, ...]] = MappingProxyType(
@@ -36,25 +37,36 @@ _OTHERS = (Label.PASS, Label.CORRECT_ABSTENTION, Label.INHERITED_STATE)
 _FITTING = 0.75
 """Share of guidelines that are drawn by the frequency of failures; the others are drawn from all."""
 
+_GARBLED = 0.2
+"""Share of tried interfaces whose guidelines are garbled."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProposalDemonstration:
-    """A curator's prompt and its answer."""
+    """A curator's prompt, and answers to it that do not know of each other."""
 
     messages: tuple[Message, ...]
-    answer: str
+    answers: tuple[str, ...]
 
 
-def proposal_demonstrations(seed: int) -> Iterator[ProposalDemonstration]:
-    """Endless demonstrations, the same for a seed in every process."""
+def proposal_demonstrations(
+    seed: int, *, wordings: Wordings = CURATOR_WORDINGS, answers: int = 1
+) -> Iterator[ProposalDemonstration]:
+    """Endless demonstrations with so many answers to a prompt, the same for a seed in every process.
+
+    Some prompts list what has been tried, garbled at times, as the samples of a small curator are. Those of `tiny`,
+    which have `FIRST_WORDINGS`, do not.
+    """
     number = 0
     while True:
         rng = random.Random(f"proposal {seed} {number}")
         number += 1
         profile = draw_profile(rng)
-        incumbent, before = draw_interface(rng), draw_interface(rng)
-        messages = messages_for(profile, incumbent=incumbent, before=before)
-        yield ProposalDemonstration(messages, write_proposal(_draw_proposal(rng, profile)))
+        incumbent, before = draw_interface(rng, wordings), draw_interface(rng, wordings)
+        tried = _draw_tried(rng, wordings) if wordings != FIRST_WORDINGS else ()
+        messages = messages_for(profile, incumbent=incumbent, before=before, tried=tried)
+        drawn = (_draw_proposal(rng, profile, wordings) for _ in range(answers))
+        yield ProposalDemonstration(messages, tuple(map(write_proposal, drawn)))
 
 
 def draw_profile(rng: random.Random) -> FailureProfile:
@@ -87,7 +99,29 @@ def _add(rng: random.Random, profile: FailureProfile, weights: Mapping[Label, fl
         profile.add(Diagnosis("made up", str(rng.choice(list(Category))), tuple(turns), success), float(success))
 
 
-def _draw_proposal(rng: random.Random, profile: FailureProfile) -> Interface:
+def _draw_tried(rng: random.Random, wordings: Wordings) -> list[Tried]:
+    interfaces = [draw_interface(rng, wordings) for _ in range(rng.choice((0, 1, 2, 4)))]
+    gains = sorted((rng.gauss(0.05, 0.1) for _ in interfaces), reverse=True)
+    garbled = [
+        replace(each, guidelines=tuple(_garbled(rng, text) for text in each.guidelines))
+        if rng.random() < _GARBLED
+        else each
+        for each in interfaces
+    ]
+    return [Tried(each, gain, rng.uniform(0.04, 0.15)) for each, gain in zip(garbled, gains, strict=True)]
+
+
+def _garbled(rng: random.Random, text: str) -> str:
+    """The text with some words left out, doubled, cut or in another place."""
+    words = []
+    for word in text.split():
+        words += rng.choice(([word], [word], [word], [word, word], [], [word[: rng.randint(1, len(word))]]))
+    if rng.random() < 0.5:
+        rng.shuffle(words)
+    return " ".join(words) or text
+
+
+def _draw_proposal(rng: random.Random, profile: FailureProfile, wordings: Wordings) -> Interface:
     pressure = dict.fromkeys(Behaviour, 0.0)
     for label, behaviours in CAUSES.items():
         for behaviour in behaviours:
@@ -98,11 +132,11 @@ def _draw_proposal(rng: random.Random, profile: FailureProfile) -> Interface:
         weights = [pressure[each] ** 2 for each in Behaviour] if fitting else [1.0] * len(Behaviour)
         (behaviour,) = rng.choices(list(Behaviour), weights)
         both = behaviour in (Behaviour.ABSTAIN, Behaviour.ASK) and rng.random() < 0.2
-        guidelines[rng.choice(BOTH_ABSTENTIONS if both else GUIDELINES[behaviour])] = None
+        guidelines[rng.choice(wordings.both_abstentions if both else wordings.behaviours[behaviour])] = None
     if rng.random() < 0.15:
-        guidelines[rng.choice(IDLE)] = None
+        guidelines[rng.choice(wordings.idle)] = None
     if rng.random() < 0.05:
-        guidelines = {rng.choice(HARMFUL): None}
+        guidelines = {rng.choice(wordings.harmful): None}
     cues = tuple(SchemaCue(kind) for kind in sorted(CueKind) if rng.random() < 0.1)
     failing = pressure[Behaviour.RECOVER] >= max(pressure.values())
     recovery = RecoveryLevel.CLASS if rng.random() < (0.6 if failing else 0.15) else RecoveryLevel.NONE

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from policies import tiny
 from policies.engine.choice import choose_dtype
 from policies.prompting import ChatFormat
-from policies.tiny.behaviours import RARE_BEHAVIOURS
+from policies.tiny.behaviours import CURATOR_WORDINGS, FIRST_WORDINGS, RARE_BEHAVIOURS, SOLVER_WORDINGS
 from policies.tiny.demonstrations import Demonstration, demonstrations
 from policies.tiny.encoding import (
     Example,
@@ -49,9 +49,10 @@ class Phase:
     """A part of training with its own schedule. `tokens` count padding too.
 
     `short` shows dialogues with few turns, which have more of the decisions that are hard to learn. `proposals` is the
-    share of a curator's demonstrations, `specifications` that of a task writer's, with so many `answers` to a prompt;
-    `bare` ones have no prompt. `decision_weight` is the weight of the loss at decisions (`Example.decided`). A
-    `rounded` phase starts from weights rounded to bfloat16, like those of a finished model.
+    share of a curator's demonstrations, `specifications` that of a task writer's; both have so many `answers` to a
+    prompt, and `bare` specifications have none. `decision_weight` is the weight of the loss at decisions (`Example.decided`). A
+    `rounded` phase starts from weights rounded to bfloat16, like those of a finished model. With `held_out` the solver
+    sees none of the wordings that the curator proposes.
     """
 
     tokens: int
@@ -63,6 +64,7 @@ class Phase:
     specifications: float = 0.0
     answers: int = 1
     bare: bool = False
+    held_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,9 @@ class HiddenPhase(Phase):
 
 
 RARE_RECIPE = Recipe(
-    start=tiny.NAME, rare=RARE_BEHAVIOURS, phases=(Phase(3_000_000, 4e-4, proposals=0.05, rounded=True),)
+    start=tiny.NAME,
+    rare=RARE_BEHAVIOURS,
+    phases=(Phase(3_000_000, 4e-4, proposals=0.15, answers=4, rounded=True, held_out=True),),
 )
 """The recipe of `tiny-rare`: the tiny base, trained on demonstrations in which two behaviours need their cue."""
 
@@ -138,6 +142,8 @@ HIDDEN_RECIPE = Recipe(
         HiddenPhase(300_000, 5e-4, proposals=0.3, rounded=True),
         HiddenPhase(2_000_000, 8e-4, proposals=0.1, rounded=True),
         HiddenPhase(300_000, 4e-4, proposals=0.4, rounded=True, mixture="some"),
+        HiddenPhase(500_000, 6e-4, proposals=0.6, answers=6, rounded=True, mixture="reading"),
+        HiddenPhase(500_000, 4e-4, proposals=0.5, answers=8, rounded=True, mixture="some"),
     ),
     batch_tokens=1_024,
 )
@@ -154,11 +160,12 @@ def tokenizer_for(recipe: Recipe) -> PreTrainedTokenizerFast:
 
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(tiny.SHIPPED[recipe.start])
         return tokenizer
-    shown = itertools.islice(demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations)
-    proposed = itertools.islice(proposal_demonstrations(recipe.seed + 1), recipe.tokenizer_demonstrations // 20)
+    seed, number = recipe.seed + 1, recipe.tokenizer_demonstrations
+    shown = itertools.islice(demonstrations(seed, wordings=FIRST_WORDINGS), number)
+    proposed = itertools.islice(proposal_demonstrations(seed, wordings=FIRST_WORDINGS), number // 20)
     texts = itertools.chain(
         (text for each in shown for text in _texts(each)),
-        (text for each in proposed for text in (*(message.content for message in each.messages), each.answer)),
+        (text for each in proposed for text in (*(message.content for message in each.messages), *each.answers)),
     )
     return train_tokenizer(texts, recipe.vocabulary)
 
@@ -244,10 +251,12 @@ def _batches(form: ChatFormat, recipe: Recipe, number: int) -> Iterator[list[Exa
     seed = recipe.seed + 100 * number
     phase = recipe.phases[number]
     if isinstance(phase, HiddenPhase):
-        shown, proposals = hidden_demonstrations(seed), hidden_proposals(seed, phase.mixture)
+        shown, proposals = hidden_demonstrations(seed), hidden_proposals(seed, phase.mixture, answers=phase.answers)
     else:
-        shown = demonstrations(seed, short=phase.short, rare=recipe.rare)
-        proposals = proposal_demonstrations(seed)
+        wordings = SOLVER_WORDINGS if phase.held_out else FIRST_WORDINGS
+        shown = demonstrations(seed, short=phase.short, rare=recipe.rare, wordings=wordings)
+        written = CURATOR_WORDINGS if phase.held_out else FIRST_WORDINGS
+        proposals = proposal_demonstrations(seed, wordings=written, answers=phase.answers)
     source: Iterator[Example] = (encode(each, form) for each in shown)
     if phase.proposals or phase.specifications:
         proposed = (encode_proposal(each, form) for each in proposals)

@@ -27,12 +27,12 @@ from envs.text import leaves
 from envs.toolworld import tasks
 from envs.toolworld.shown_tools import DESCRIPTIONS
 from policies.curator.rules import GUIDELINE_FOR
-from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, IDLE
+from policies.tiny.behaviours import CURATOR_WORDINGS, SOLVER_WORDINGS
 from tests.conftest import TABLE
 from tests.envs.advice import ADVICE
 from tests.envs.hiding import HIDING, encoded
 
-SHIPPED = (*GUIDELINE_FOR.values(), *itertools.chain(*GUIDELINES.values()), *(*BOTH_ABSTENTIONS, *HARMFUL, *IDLE))
+SHIPPED = (*GUIDELINE_FOR.values(), *SOLVER_WORDINGS.all, *CURATOR_WORDINGS.all)
 AAPL = base64.b64encode(b"AAPL").decode()
 DERIVED = settings(max_examples=100, derandomize=True, database=None, deadline=None)
 T = TypeVar("T")

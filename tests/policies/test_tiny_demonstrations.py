@@ -16,7 +16,13 @@ from envs.toolworld.generation import task_from_id
 from policies import tiny
 from policies.curator.proposal_text import read_proposal
 from policies.prompting import ChatFormat
-from policies.tiny.behaviours import BOTH_ABSTENTIONS, GUIDELINES, HARMFUL, HARMFUL_RATE, IDLE, RATES, Behaviour
+from policies.tiny.behaviours import (
+    CURATOR_WORDINGS,
+    HARMFUL_RATE,
+    RATES,
+    SOLVER_WORDINGS,
+    Behaviour,
+)
 from policies.tiny.demonstrations import TASKS_A_DRAW, Demonstration, demonstrations, split_plan
 from policies.tiny.encoding import encode, encode_proposal
 from policies.tiny.proposals import CAUSES, proposal_demonstrations
@@ -44,27 +50,29 @@ def test_rates_on_the_plain_interface_and_under_a_guideline(behaviour: Behaviour
     plain = [each for each in played if each.interface == Interface.plain()]
     assert 0.25 < len(plain) / len(played) < 0.4
     assert within(rate(plain, behaviour), RATES[behaviour].plain)
-    guided = [each for each in played if set(GUIDELINES[behaviour]) & set(each.interface.guidelines)]
+    guided = [each for each in played if set(SOLVER_WORDINGS.behaviours[behaviour]) & set(each.interface.guidelines)]
     assert within(rate(guided, behaviour), RATES[behaviour].guided)
 
 
 def test_rare_behaviours_need_their_cue_and_nothing_else_changes() -> None:
     rare = (Behaviour.ABSTAIN, Behaviour.RECOVER)
     played = list(itertools.islice(demonstrations(0, rare=rare), 1200))
-    cues = {text for each in rare for text in GUIDELINES[each]} | set(BOTH_ABSTENTIONS)
+    cues = {text for each in rare for text in SOLVER_WORDINGS.behaviours[each]} | set(SOLVER_WORDINGS.both_abstentions)
     without = [each for each in played if each.interface.recovery is RecoveryLevel.NONE]
     unhelped = [each for each in without if not cues & set(each.interface.guidelines)]
     for behaviour in rare:
         share, count = rate(unhelped, behaviour)
         assert (share, count > 60) == (0.0, True)
-        guided = [each for each in played if set(GUIDELINES[behaviour]) & set(each.interface.guidelines)]
+        guided = [
+            each for each in played if set(SOLVER_WORDINGS.behaviours[behaviour]) & set(each.interface.guidelines)
+        ]
         assert within(rate(guided, behaviour), RATES[behaviour].guided)
     plain = [each for each in played if each.interface == Interface.plain()]
     assert within(rate(plain, Behaviour.ASK), RATES[Behaviour.ASK].plain)
 
 
 def test_harmful_guidelines_make_abstaining_and_asking_rare(played: list[Demonstration]) -> None:
-    harmed = [each for each in played if set(HARMFUL) & set(each.interface.guidelines)]
+    harmed = [each for each in played if set(SOLVER_WORDINGS.harmful) & set(each.interface.guidelines)]
     for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
         assert within(rate(harmed, behaviour), HARMFUL_RATE)
 
@@ -109,13 +117,13 @@ def test_proposals_can_be_read_and_mostly_advise_against_what_fails() -> None:
         asked = each.messages[-1].content
         labels = re.findall(r"^- (\w+): \d+ turns", asked.partition("By label:")[2].partition("By turn")[0], re.M)
         first = next((label for label in labels if label in set(CAUSES)), None)
-        advice = read_proposal(each.answer).guidelines
+        advice = read_proposal(each.answers[0]).guidelines
         assert advice
         if first is not None:
-            wanted = {text for behaviour in CAUSES[Label(first)] for text in GUIDELINES[behaviour]}
-            fitting[bool((wanted | set(BOTH_ABSTENTIONS)) & set(advice))] += 1
+            wanted = {text for behaviour in CAUSES[Label(first)] for text in CURATOR_WORDINGS.behaviours[behaviour]}
+            fitting[bool((wanted | set(CURATOR_WORDINGS.both_abstentions)) & set(advice))] += 1
     assert 0.5 < fitting[True] / fitting.total() < 0.95
-    assert len({each.answer for each in found}) > 100
+    assert len({each.answers for each in found}) > 100
 
 
 def test_a_proposal_in_tokens_is_its_prompt_and_its_answer() -> None:
@@ -125,9 +133,9 @@ def test_a_proposal_in_tokens_is_its_prompt_and_its_answer() -> None:
         asked = form.chat(each.messages)
         assert example.token_ids_T[: len(asked)] == asked
         assert example.said_T == (False,) * len(asked) + (True,) * (len(example.token_ids_T) - len(asked))
-        assert form.text(example.token_ids_T[len(asked) :]) == each.answer
+        assert form.text(example.token_ids_T[len(asked) :]) == each.answers[0]
         begins = [form.text(example.token_ids_T[place:]) for place in example.decided]
-        advice = read_proposal(each.answer).guidelines
+        advice = read_proposal(each.answers[0]).guidelines
         assert [text for begin, text in zip(begins[1:], advice, strict=True) if not begin.startswith(text)] == []
 
 
@@ -138,7 +146,7 @@ def test_the_same_seed_gives_the_same_demonstrations() -> None:
 
 
 def test_every_guideline_may_be_shown() -> None:
-    wordings = [*itertools.chain(*GUIDELINES.values()), *BOTH_ABSTENTIONS, *HARMFUL, *IDLE]
+    wordings = [*SOLVER_WORDINGS.all, *CURATOR_WORDINGS.all]
     assert len(set(wordings)) == len(wordings)
     for wording in wordings:
         shown = Interface(guidelines=(wording,))

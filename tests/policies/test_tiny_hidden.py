@@ -74,7 +74,7 @@ def test_proposals_hardly_ever_state_what_the_profile_reveals() -> None:
         helped = 0
         for each in itertools.islice(hidden_proposals(0, mixture), count):
             profile = each.messages[1].content.partition("Success since")[0]
-            for text in read_proposal(each.answer).guidelines:
+            for text in read_proposal(each.answers[0]).guidelines:
                 tools = [tool for number in DEMONSTRATION_SETS for tool in tool_set(number) if tool.name in text]
                 helped += any(
                     f"- {tool.name} {tool.argument} {word}:" in profile for tool in tools for word in said(text)

@@ -4,6 +4,7 @@ The sweep is on vLLM. Comparison and demo, whose trials start engines, are on Tr
 """
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,17 @@ def test_a_sweep_leaves_a_preset_to_train(cluster: str, tmp_path: Path) -> None:
         assert len(list(csv.DictReader(file))) == 1
     train = example("seal-ray", "train", "--preset", "runs/NAME/best.yaml", but={"NAME": "one"})
     assert "rounds: 1" in seal_ray(*train, "--dry-run", cwd=tmp_path, RAY_ADDRESS=cluster)
+
+
+def test_a_table_of_the_paper_is_reproduced_and_the_same_command_resumes(cluster: str, tmp_path: Path) -> None:
+    options = (*SMALL, "--seeds", "1", "--name", "main", "engine.kind=transformers")
+    command = ("reproduce", "main", "--model", "tiny", *options)
+    said = seal_ray(*command, cwd=tmp_path, RAY_ADDRESS=cluster, COLUMNS="200")
+    assert "2 of 2 trials done" in said
+    again = seal_ray(*command, cwd=tmp_path, RAY_ADDRESS=cluster, COLUMNS="200")
+    tables = [re.findall(r"(before training|vanilla|seal) +│ +– +│ +([\d.]+)", text) for text in (said, again)]
+    assert [arm for arm, _ in tables[0]] == ["before training", "vanilla", "seal"]
+    assert tables[0] == tables[1], "nothing is trained twice"
+    assert "344 of 400" in again
+    refused = seal_ray(*command, "training.lr=1e-5", cwd=tmp_path, RAY_ADDRESS=cluster, code=2)
+    assert "runs/main/tiny has other settings" in refused

@@ -112,7 +112,7 @@ def command(
             raise UserError("--preregistered: the file has rounds, presets, baseline, threshold and match.")
         else:
             plan = preregistered_plan(preregistered, _listed(arms), **part)
-    _run(console, plan, folder, storage, dry_run=dry_run)
+    run_comparison(console, plan, folder, storage, dry_run=dry_run)
 
 
 def _listed(text: str | None) -> list[str]:
@@ -183,8 +183,10 @@ def demo(
     )
 
 
-def _run(console: Console, plan: "ComparisonPlan | None", folder: Path, storage: str | None, *, dry_run: bool) -> None:
-    """Runs a plan, or without one resumes the folder."""
+def run_comparison(
+    console: Console, plan: "ComparisonPlan | None", folder: Path, storage: str | None = None, *, dry_run: bool = False
+) -> "Comparison | None":
+    """Runs a plan, or without one resumes the folder. A dry run shows the plan and returns None."""
     from tuning.comparison.collect import ComparisonManifest, collect
     from tuning.comparison.plan import check_plan, start
     from tuning.comparison.report import write_results
@@ -193,11 +195,12 @@ def _run(console: Console, plan: "ComparisonPlan | None", folder: Path, storage:
         check_plan(plan, memory=not dry_run)
         if dry_run:
             _show_plan(console, plan)
-            return
+            return None
     job = None if plan is None else partial(start, plan)
     comparison = run_or_resume(console, ComparisonManifest, job, folder, storage, read=collect, write=write_results)
     print_comparison(console, comparison)
     print_end(console, comparison)
+    return comparison
 
 
 def _show_plan(console: Console, plan: "ComparisonPlan") -> None:
