@@ -50,9 +50,9 @@ class Phase:
 
     `short` shows dialogues with few turns, which have more of the decisions that are hard to learn. `proposals` is the
     share of a curator's demonstrations, `specifications` that of a task writer's; both have so many `answers` to a
-    prompt, and `bare` specifications have none. `decision_weight` is the weight of the loss at decisions (`Example.decided`). A
-    `rounded` phase starts from weights rounded to bfloat16, like those of a finished model. With `held_out` the solver
-    sees none of the wordings that the curator proposes.
+    prompt, and `bare` specifications have none. `decision_weight` is the weight of the loss at decisions
+    (`Example.decided`). A `rounded` phase starts from weights rounded to bfloat16, like those of a finished model. With
+    `held_out` the solver sees none of the wordings that the curator proposes.
     """
 
     tokens: int
