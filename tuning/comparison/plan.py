@@ -155,9 +155,9 @@ def preregistered_plan(
         raise UserError(f"{other[0]}: the preregistration has it; only settings of where a run computes can change.")
     configs = {}
     for arm in arms or frozen.arms:
+        trust_names(frozen.settings[arm], file)
         configs[arm] = apply(apply(SealConfig(), frozen.settings[arm]), places)
         configs[arm].seed = chosen[0]
-        trust_names(configs[arm].to_sections(), file)
     plan = ComparisonPlan(configs, chosen, frozen.baseline, frozen.threshold, frozen.match, {}, frozen.arms, frozen)
     starts = {} if like is None else initial_evaluations(like, plan.sections)
     return replace(plan, baseline=frozen.baseline if frozen.baseline in configs else next(iter(configs)), starts=starts)
