@@ -16,6 +16,7 @@ from tuning.comparison.plan import check_plan, make_plan, preregistered_plan
 from tuning.comparison.preregistration import NAME, Preregistration, deviations, preregistration_of
 from tuning.comparison.report import write_results
 
+SHAM = Path(__file__).parents[3] / "examples/experiments/curator/sham-pairs.yaml"
 SETTINGS = {"vanilla": {"curator": {"kind": "none"}}, "rules": {"curator": {"kind": "rules"}}}
 
 
@@ -79,6 +80,15 @@ def test_a_part_runs_with_the_settings_of_the_whole(tmp_path: Path) -> None:
     assert (list(part.arms), list(part.seeds), part.baseline) == (["rules"], [4, 5], "rules")
     assert part.sections["rules"]["engine"]["threads"] == 1, "a setting of the place"
     assert part.frozen == Preregistration.load(file)
+
+
+def test_code_that_a_plan_names_needs_trust(tmp_path: Path, run_main: RunMain) -> None:
+    file = tmp_path / "plan.json"
+    make_plan([str(SHAM)], seeds=2, threshold=0.5).preregistration(["final"]).save(file)
+    command = ("compare", "--preregistered", str(file), "--dry-run")
+    said = run_main(*command, code=2)
+    assert "brings code that would run (examples.experiments.curator.controls:ShamCurator)" in said
+    assert "1 arms × 2 seeds" in run_main(*command, "--trust")
 
 
 @pytest.mark.parametrize(
