@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from envs.dialects.base import (
     MAX_CHARACTERS,
-    CompletionStream,
     Dialect,
     ParsedCompletion,
+    Settled,
     call_from,
     check_depth,
     check_size,
@@ -71,8 +71,22 @@ class Llama3Json(Dialect):
             spans = ((0, len(completion)),)
         return replace(parsed, errors=errors, spans=spans)
 
-    def stream(self) -> CompletionStream:
-        return _Llama3Stream()
+    def stream(self) -> Settled:
+        """Calls are the whole completion, so that all or nothing is settled."""
+        json_text: LiteralPrefix | None = None
+
+        def settled(completion: str) -> int:
+            nonlocal json_text
+            complete = completion[: len(completion) - partial_length(completion, _PYTHON_TAG)]
+            text = complete.replace(_PYTHON_TAG, "")
+            begin = len(text) - len(text.lstrip())
+            if begin == len(text):
+                return 0
+            json_text = json_text or LiteralPrefix(begin, several=True)
+            may_go_on = len(text) <= MAX_CHARACTERS and json_text.may_go_on(text)
+            return 0 if may_go_on else len(completion)
+
+        return settled
 
     def _parse(self, text: str, *, tagged: bool) -> ParsedCompletion:
         """Parses a completion without its tags, which the official handler removes everywhere."""
@@ -96,23 +110,6 @@ class Llama3Json(Dialect):
             if len(errors) == count:
                 spans.append((position, end))
         return ParsedCompletion(tuple(calls), first_errors(errors), spans=tuple(spans))
-
-
-class _Llama3Stream(CompletionStream):
-    """Calls are the whole completion, so that all or nothing is settled."""
-
-    def __init__(self) -> None:
-        self._json: LiteralPrefix | None = None
-
-    def settled(self, completion: str) -> int:
-        complete = completion[: len(completion) - partial_length(completion, _PYTHON_TAG)]
-        text = complete.replace(_PYTHON_TAG, "")
-        begin = len(text) - len(text.lstrip())
-        if begin == len(text):
-            return 0
-        self._json = self._json or LiteralPrefix(begin, several=True)
-        may_go_on = len(text) <= MAX_CHARACTERS and self._json.may_go_on(text)
-        return 0 if may_go_on else len(completion)
 
 
 def _leading(completion: str) -> tuple[str, str]:

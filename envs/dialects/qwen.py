@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from envs.dialects.base import (
     MAX_CHARACTERS,
-    CompletionStream,
     Dialect,
     ParsedCompletion,
+    Settled,
     call_from,
     first_errors,
     partial_length,
@@ -95,11 +95,11 @@ class Qwen(Dialect):
         errors += _stray_opening(completion, position, len(completion))
         return ParsedCompletion(tuple(calls), first_errors(errors), quoted, tuple(spans))
 
-    def stream(self) -> CompletionStream:
-        return _QwenStream(self)
+    def stream(self) -> Settled:
+        return _QwenStream(self).settled
 
 
-class _QwenStream(CompletionStream):
+class _QwenStream:
     """All after a call is unsettled: a later `</think>` would make it a thought."""
 
     def __init__(self, dialect: Qwen) -> None:

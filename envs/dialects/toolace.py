@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.dialects.base import CompletionStream, Dialect, ParsedCompletion, check_finite
+from envs.dialects.base import Dialect, ParsedCompletion, Settled, check_finite
 from envs.dialects.literal import MAX_PYTHON_CHARACTERS, CallsPrefix, literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
@@ -60,24 +60,21 @@ class ToolAce(Dialect):
         spans = ((0, len(completion)),) if calls else ()
         return ParsedCompletion(tuple(calls), tuple(errors), spans=spans)
 
-    def stream(self) -> CompletionStream:
-        return _ToolAceStream()
+    def stream(self) -> Settled:
+        """Calls are the whole completion, so that all or nothing is settled."""
+        calls: CallsPrefix | None = None
 
+        def settled(completion: str) -> int:
+            nonlocal calls
+            begin = len(completion) - len(completion.lstrip(_FRAME))
+            if begin == len(completion):
+                return 0
+            calls = calls or CallsPrefix(begin, listed=completion[begin] == "[")
+            short = len(completion.strip(_FRAME)) <= MAX_PYTHON_CHARACTERS
+            may_go_on = calls.may_go_on(completion) and short
+            return 0 if may_go_on else len(completion)
 
-class _ToolAceStream(CompletionStream):
-    """Calls are the whole completion, so that all or nothing is settled."""
-
-    def __init__(self) -> None:
-        self._calls: CallsPrefix | None = None
-
-    def settled(self, completion: str) -> int:
-        begin = len(completion) - len(completion.lstrip(_FRAME))
-        if begin == len(completion):
-            return 0
-        self._calls = self._calls or CallsPrefix(begin, listed=completion[begin] == "[")
-        short = len(completion.strip(_FRAME)) <= MAX_PYTHON_CHARACTERS
-        may_go_on = self._calls.may_go_on(completion) and short
-        return 0 if may_go_on else len(completion)
+        return settled
 
 
 def _elements(source: str) -> list[ast.expr]:
