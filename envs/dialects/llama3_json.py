@@ -18,7 +18,7 @@ from envs.dialects.base import (
     partial_length,
     without_mark,
 )
-from envs.dialects.literal import LiteralPrefix, literal_value, parse_expression
+from envs.dialects.literal import literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -72,21 +72,7 @@ class Llama3Json(Dialect):
         return replace(parsed, errors=errors, spans=spans)
 
     def stream(self) -> Settled:
-        """Calls are the whole completion, so that all or nothing is settled."""
-        json_text: LiteralPrefix | None = None
-
-        def settled(completion: str) -> int:
-            nonlocal json_text
-            complete = completion[: len(completion) - partial_length(completion, _PYTHON_TAG)]
-            text = complete.replace(_PYTHON_TAG, "")
-            begin = len(text) - len(text.lstrip())
-            if begin == len(text):
-                return 0
-            json_text = json_text or LiteralPrefix(begin, several=True)
-            may_go_on = len(text) <= MAX_CHARACTERS and json_text.may_go_on(text)
-            return 0 if may_go_on else len(completion)
-
-        return settled
+        return _settled
 
     def _parse(self, text: str, *, tagged: bool) -> ParsedCompletion:
         """Parses a completion without its tags, which the official handler removes everywhere."""
@@ -110,6 +96,15 @@ class Llama3Json(Dialect):
             if len(errors) == count:
                 spans.append((position, end))
         return ParsedCompletion(tuple(calls), first_errors(errors), spans=tuple(spans))
+
+
+def _settled(completion: str) -> int:
+    """Calls are the whole completion, so that all or nothing is settled."""
+    complete = completion[: len(completion) - partial_length(completion, _PYTHON_TAG)]
+    text = complete.replace(_PYTHON_TAG, "")
+    start = text.lstrip()[:1]
+    is_content = start not in ("", "{", "[") or len(text) > MAX_CHARACTERS
+    return len(completion) if is_content else 0
 
 
 def _leading(completion: str) -> tuple[str, str]:

@@ -15,7 +15,6 @@ from envs.dialects.base import (
     read_json,
     without_mark,
 )
-from envs.dialects.literal import LiteralPrefix
 from envs.task import ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -106,27 +105,23 @@ class _QwenStream:
         self._dialect = dialect
         self._begin = 0
         """The place from which blocks are searched; no block is open there."""
-        self._block: LiteralPrefix | None = None
         self._call: int | None = None
         """The start of the first call."""
 
     def settled(self, completion: str) -> int:
         thoughts = _behind_thoughts(completion)
         if thoughts > self._begin:
-            self._begin, self._block, self._call = thoughts, None, None
+            self._begin, self._call = thoughts, None
         if len(completion) > MAX_CHARACTERS and _OPENING in completion:
             return len(completion)
         while self._call is None:
             start = completion.find(_BEGIN, self._begin)
             if start < 0:
                 return len(completion) - partial_length(completion, _BEGIN, self._begin)
-            content = start + len(_BEGIN)
-            close = completion.find(_END, content)
+            close = completion.find(_END, start + len(_BEGIN))
             if close < 0:
-                self._block = self._block or LiteralPrefix(content, several=False)
-                until = len(completion) - partial_length(completion, _END, content)
-                return start if self._block.may_go_on(completion[:until]) else len(completion)
-            self._begin, self._block = close + len(_END), None
+                return start
+            self._begin = close + len(_END)
             if self._dialect.parse(completion[start : self._begin]).calls:
                 self._call = start
         return self._call

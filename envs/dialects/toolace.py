@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.dialects.base import Dialect, ParsedCompletion, Settled, check_finite
-from envs.dialects.literal import MAX_PYTHON_CHARACTERS, CallsPrefix, literal_value, parse_expression
+from envs.dialects.literal import MAX_PYTHON_CHARACTERS, literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -24,6 +24,13 @@ _SYSTEM = (
     "next turn or task.\n\nHere is a list of functions in json format that you can invoke.\n"
 )
 _LOOKS_LIKE_A_CALL = re.compile(r"\[?\s*[A-Za-z_][\w.]*\s*\(")
+_WORD = r"[\w\x80-\U0010ffff]"
+_PROSE = re.compile(
+    rf"\[?\s*+(?:{_WORD}++(?:\s*+\.\s*+{_WORD}++)*+"
+    rf"(?:\s++{_WORD}|\s*+\]\s*+{_WORD}|\s*+[^\w\s.(\[\]\"'#\\\x80-\U0010ffff])"
+    r"|[^\w\s.(\[\]{\"'#\\\x80-\U0010ffff])"
+)
+"""The start of a completion without calls: a name that is not called, or a mark that begins no call."""
 _FRAME = "`\n "
 
 
@@ -61,20 +68,14 @@ class ToolAce(Dialect):
         return ParsedCompletion(tuple(calls), tuple(errors), spans=spans)
 
     def stream(self) -> Settled:
-        """Calls are the whole completion, so that all or nothing is settled."""
-        calls: CallsPrefix | None = None
+        return _settled
 
-        def settled(completion: str) -> int:
-            nonlocal calls
-            begin = len(completion) - len(completion.lstrip(_FRAME))
-            if begin == len(completion):
-                return 0
-            calls = calls or CallsPrefix(begin, listed=completion[begin] == "[")
-            short = len(completion.strip(_FRAME)) <= MAX_PYTHON_CHARACTERS
-            may_go_on = calls.may_go_on(completion) and short
-            return 0 if may_go_on else len(completion)
 
-        return settled
+def _settled(completion: str) -> int:
+    """Calls are the whole completion, so that all or nothing is settled."""
+    text = completion.strip(_FRAME)
+    is_content = _PROSE.match(completion.lstrip(_FRAME)) is not None or len(text) > MAX_PYTHON_CHARACTERS
+    return len(completion) if is_content else 0
 
 
 def _elements(source: str) -> list[ast.expr]:
