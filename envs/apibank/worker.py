@@ -106,7 +106,6 @@ class Apis:
             name: {
                 "description": each.description,  # type: ignore[attr-defined]
                 "input_parameters": each.input_parameters,  # type: ignore[attr-defined]
-                "output_parameters": each.output_parameters,  # type: ignore[attr-defined]
                 "optional": _optional(each),
                 "runs": name not in self.missing,
             }
