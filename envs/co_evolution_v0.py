@@ -15,7 +15,6 @@ from envs.task import Task
 
 
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> CoEvolutionGame:
-    """The game itself."""
     return CoEvolutionGame(get_source(BENCHMARK).split().train if tasks is None else tasks, **settings)
 
 

@@ -19,7 +19,6 @@ _TASKS = 8
 
 
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> WrittenTasksGame:
-    """The game itself."""
     return WrittenTasksGame(_generated() if tasks is None else tasks, **settings)
 
 

@@ -247,7 +247,6 @@ def _refuse(event: str, _: Any) -> None:
 
 
 def main() -> None:
-    """Answers requests until there are none."""
     replies = take_stdout()
     for name in _IMPORTABLE:
         _load(name)

@@ -66,9 +66,7 @@ class Dialect(ABC):
     """One model family's way of calling tools."""
 
     name: str
-    """Its name in configurations."""
     result_role: str
-    """The chat role of tool results."""
     tools_in_system: bool
     """Whether `render_tools` goes into a system message, instead of tools going into the model's chat template."""
     call_format: str

@@ -90,7 +90,6 @@ def _group_counts(answers: Sequence[Answer]) -> dict[str, list[int]]:
 
 
 def exam_table(rows: Sequence[ExamRow], title: str) -> Table:
-    """The rows for a terminal."""
     head, *body = _cells(rows)
     numbers = (Column(name, justify="right", no_wrap=True) for name in head[2:])
     table = Table(*head[:2], *numbers, title=title, title_justify="left")
