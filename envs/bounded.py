@@ -61,7 +61,6 @@ class BoundedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the running process, if any."""
         return None if self._process is None else self._process.pid
 
     def ask(self, request: Mapping[str, JSON]) -> Any:

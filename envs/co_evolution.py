@@ -6,12 +6,12 @@ incumbent interface is played instead, and the curator's reward is 0.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gymnasium import spaces
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import AECEnv
 
 from envs.diagnosis import Diagnosis
 from envs.dialects import DIALECTS, Dialect
@@ -57,7 +57,7 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
     metadata: ClassVar[dict[str, Any]] = {
         "name": "co_evolution_v0",
         "render_modes": ["ansi"],
-        "is_parallelizable": False,  # the agents move in turn; see ParallelCoEvolutionGame
+        "is_parallelizable": False,  # the agents move in turn
     }
     order: ClassVar[tuple[str, ...]] = (CURATOR, SOLVER)
     """The agents in the order of their first moves."""
@@ -179,57 +179,3 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         self.terminations = dict.fromkeys(self.agents, terminated)
         self.truncations = dict.fromkeys(self.agents, truncated)
         self.agent_selection = self.order[0]
-
-
-class ParallelCoEvolutionGame(ParallelEnv[str, Observation, str]):
-    """The game under PettingZoo's parallel interface: all agents act in every step, and one action is used.
-
-    Every info names in `"to_move"` the agent whose next action is used. Takes the arguments of `CoEvolutionGame`.
-    """
-
-    metadata: ClassVar[dict[str, Any]] = {**CoEvolutionGame.metadata, "is_parallelizable": True}
-    kind: ClassVar[type[CoEvolutionGame]] = CoEvolutionGame
-    """The game that is played."""
-
-    def __init__(self, tasks: Sequence[Task], **settings: Any) -> None:
-        self.game = self.kind(tasks, **settings)
-        self.possible_agents = list(self.game.possible_agents)
-        self.agents: list[str] = []
-        self.render_mode = self.game.render_mode
-
-    def observation_space(self, agent: str) -> spaces.Dict:
-        return self.game.observation_space(agent)
-
-    def action_space(self, agent: str) -> spaces.Space[str]:
-        return self.game.action_space(agent)
-
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
-        self.game.reset(seed=seed, options=options)
-        self.agents = list(self.game.agents)
-        return self._observations(), self._infos()
-
-    def step(
-        self, actions: Mapping[str, str]
-    ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        self.game.step(actions.get(self.game.agent_selection))
-        rewards = {agent: self.game.rewards[agent] for agent in self.agents}
-        terminations, truncations = (
-            {agent: ended[agent] for agent in self.agents} for ended in (self.game.terminations, self.game.truncations)
-        )
-        result = self._observations(), rewards, terminations, truncations, self._infos()
-        self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
-        return result
-
-    def render(self) -> str | None:
-        return self.game.render()
-
-    def close(self) -> None:
-        self.game.close()
-
-    def _observations(self) -> dict[str, Observation]:
-        return {agent: self.game.observe(agent) for agent in self.agents}
-
-    def _infos(self) -> dict[str, dict[str, Any]]:
-        return {agent: {**self.game.infos[agent], "to_move": self.game.agent_selection} for agent in self.agents}

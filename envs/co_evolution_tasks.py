@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from envs.co_evolution import CoEvolutionGame, GameOutcome, ParallelCoEvolutionGame
+from envs.co_evolution import CoEvolutionGame, GameOutcome
 from envs.errors import UserError
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from envs.sources import GENERATED
@@ -90,10 +90,3 @@ class WrittenTasksGame(CoEvolutionGame):
             games.append(outcome.reward)
             paid = float(self._writer_reward(sum(games) / len(games)))
         return {TASK_WRITER: paid, **super()._rewards_of(outcome)}
-
-
-class ParallelWrittenTasksGame(ParallelCoEvolutionGame):
-    """The three-agent game under PettingZoo's parallel interface."""
-
-    metadata: ClassVar[dict[str, Any]] = {**WrittenTasksGame.metadata, "is_parallelizable": True}
-    kind: ClassVar[type[CoEvolutionGame]] = WrittenTasksGame

@@ -6,15 +6,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from envs.co_evolution import CoEvolutionGame, Observation, ParallelCoEvolutionGame
+from envs.co_evolution import CoEvolutionGame, Observation
 from envs.sources import BENCHMARK, get_source
 from envs.task import Task
 
 
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> CoEvolutionGame:
-    """The game itself."""
     return CoEvolutionGame(get_source(BENCHMARK).split().train if tasks is None else tasks, **settings)
 
 
@@ -23,6 +23,8 @@ def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingW
     return OrderEnforcingWrapper(raw_env(tasks, **settings))
 
 
-def parallel_env(tasks: Sequence[Task] | None = None, **settings: Any) -> ParallelCoEvolutionGame:
-    """The game under the parallel interface."""
-    return ParallelCoEvolutionGame(get_source(BENCHMARK).split().train if tasks is None else tasks, **settings)
+def parallel_env(
+    tasks: Sequence[Task] | None = None, **settings: Any
+) -> turn_based_aec_to_parallel_wrapper[str, Observation, str]:
+    """The game under the parallel interface: one action of a step is used, by the infos' `"active_agent"`."""
+    return turn_based_aec_to_parallel_wrapper(raw_env(tasks, **settings))

@@ -7,10 +7,11 @@ of `WrittenTasksGame`.
 from collections.abc import Sequence
 from typing import Any
 
+from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from envs.co_evolution import Observation
-from envs.co_evolution_tasks import ParallelWrittenTasksGame, WrittenTasksGame
+from envs.co_evolution_tasks import WrittenTasksGame
 from envs.sources import GENERATED, get_source
 from envs.task import Task
 
@@ -18,7 +19,6 @@ _TASKS = 8
 
 
 def raw_env(tasks: Sequence[Task] | None = None, **settings: Any) -> WrittenTasksGame:
-    """The game itself."""
     return WrittenTasksGame(_generated() if tasks is None else tasks, **settings)
 
 
@@ -27,9 +27,11 @@ def env(tasks: Sequence[Task] | None = None, **settings: Any) -> OrderEnforcingW
     return OrderEnforcingWrapper(raw_env(tasks, **settings))
 
 
-def parallel_env(tasks: Sequence[Task] | None = None, **settings: Any) -> ParallelWrittenTasksGame:
-    """The game under the parallel interface."""
-    return ParallelWrittenTasksGame(_generated() if tasks is None else tasks, **settings)
+def parallel_env(
+    tasks: Sequence[Task] | None = None, **settings: Any
+) -> turn_based_aec_to_parallel_wrapper[str, Observation, str]:
+    """The game under the parallel interface: one action of a step is used, by the infos' `"active_agent"`."""
+    return turn_based_aec_to_parallel_wrapper(raw_env(tasks, **settings))
 
 
 def _generated() -> tuple[Task, ...]:

@@ -1,6 +1,5 @@
 """Diagnosis Ψ: one label for every user turn, by fixed rules over the trace. Labels never change the reward."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -100,11 +99,6 @@ class Diagnosis:
     @property
     def labels(self) -> tuple[Label, ...]:
         return tuple(turn.label for turn in self.turns)
-
-    @property
-    def label_shares(self) -> dict[Label, float]:
-        """p(z): the share of turns with each label that occurs (SEAL eq. 10)."""
-        return {label: count / len(self.turns) for label, count in Counter(self.labels).items()}
 
 
 def diagnose_turn(

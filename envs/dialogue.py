@@ -128,7 +128,6 @@ class Dialogue(gymnasium.Env[str, str]):
 
     @cached_property
     def action_space(self) -> spaces.Space[str]:  # type: ignore[override]
-        """Any text."""
         return UnicodeText()
 
     @property
@@ -143,13 +142,11 @@ class Dialogue(gymnasium.Env[str, str]):
 
     @property
     def trace(self) -> Trace:
-        """All steps so far."""
         system = valid_text(show_system(self.interface, self.dialect))
         return Trace(self.task.id, tuple(map(tuple, self._steps)), tuple(self._user_texts), system)
 
     @property
     def turn_diagnoses(self) -> tuple[TurnDiagnosis, ...]:
-        """The diagnoses of the finished turns."""
         return tuple(self._turn_diagnoses)
 
     @property

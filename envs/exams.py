@@ -138,7 +138,6 @@ EXAMS: Registry[type[Exam]] = Registry(
         "bfcl-v4-web-search": "envs.bfcl.web_exam:WebSearchExam",
     },
 )
-"""The suites by name."""
 
 
 def calls_of(dialect: Dialect, said: Said) -> tuple[ToolCall, ...]:

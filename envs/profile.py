@@ -81,7 +81,6 @@ class FailureProfile:
         self.total = Statistics()
 
     def add(self, diagnosis: Diagnosis, reward: float) -> None:
-        """Adds one rollout with its terminal reward."""
         self.window.add(diagnosis, reward)
         self.total.add(diagnosis, reward)
 

@@ -109,7 +109,6 @@ class PythonWorld:
         self._tools = tools
 
     def offers(self, name: str) -> bool:
-        """Whether a public method has that name."""
         return name in self._tools
 
     def cost(self, wanted: ToolCall) -> Cost:
@@ -148,7 +147,6 @@ def tools_of(instance: object) -> dict[str, ToolDoc]:
 
 
 def _document(class_name: str, name: str, method: Callable[..., Any]) -> ToolDoc:
-    """The tool document of a method."""
     description = inspect.getdoc(method)
     if not description:
         raise UserError(f"{class_name}.{name}: it needs a docstring, by which a model learns what it does.")

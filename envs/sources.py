@@ -274,7 +274,6 @@ SOURCES: Registry[TaskSource] = Registry(
         "bfcl-renamed": "envs.bfcl.source:RENAMED",
     },
 )
-"""The sources by name."""
 GENERATED = "toolworld"
 """The default source of runs."""
 BETWEEN = "+"

@@ -22,7 +22,6 @@ def parse_enum(description: str) -> tuple[str, ...]:
 
 
 def parse_parameter(name: str, schema: Mapping[str, JSON], *, required: bool) -> Parameter:
-    """A `Parameter` from one property of a tool document."""
     items = schema.get("items")
     properties = schema.get("properties", {})
     needed = schema.get("required", ())

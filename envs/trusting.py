@@ -61,7 +61,6 @@ def trust_everything() -> None:
 
 
 def allow(names: Iterable[str]) -> None:
-    """Allows imports of these names."""
     _trust.names.update(names)
 
 

@@ -151,7 +151,6 @@ class Verifier:
 
     @property
     def verdicts(self) -> tuple[TurnVerdict, ...]:
-        """The verdicts of the turns ended so far."""
         return tuple(self._verdicts)
 
     @property
@@ -161,7 +160,6 @@ class Verifier:
 
     @property
     def finished(self) -> bool:
-        """Whether every turn has a verdict."""
         return len(self._verdicts) == len(self._truth)
 
     @property
@@ -179,7 +177,6 @@ class Verifier:
         return self._results[_key(result)] > 0
 
     def add_results(self, results: Iterable[str]) -> None:
-        """Adds results of executed calls of the current turn."""
         for result in results:
             self._results[_key(result)] += 1
             self._called = True

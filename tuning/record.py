@@ -120,7 +120,6 @@ def mark_started(trial: Path) -> None:
 
 
 def mark_failed(trial: Path, reason: str) -> None:
-    """Marks a trial as given up, with the reason."""
     _mark(trial, _FAILURE, reason)
 
 
@@ -157,7 +156,6 @@ class TrialsManifest(BaseModel):
     folder: str = Field(max_length=4096)
 
     def write(self, out: Path) -> None:
-        """Stores the plan in a folder."""
         replace_yaml(out / self.FILE, self.model_dump())
 
     def check_resumable(self, out: Path) -> None:

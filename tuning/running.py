@@ -53,8 +53,6 @@ class MemoryFault(SealError, RuntimeError):
 
 
 class TrialEventKind(Enum):
-    """Kinds of events of a trial."""
-
     STARTED = "started"
     ROUND = "round"
     RETRIED = "retried"

@@ -89,7 +89,6 @@ class SealTrial(Seal):
 
 
 def run_folder(config: Mapping[str, Any], trial_id: str) -> Path:
-    """The run folder of the trial with this config and id."""
     return Path(config[RUN]) if RUN in config else Path(config[CONFIG]).parent / TRIALS / trial_id
 
 

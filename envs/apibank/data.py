@@ -52,7 +52,6 @@ class RecordedDialogue:
 
 
 ID_PREFIX = "api_bank_"
-"""Prefix of every dialogue's id."""
 
 
 def folder_of(named: str | Path | None = None) -> Path:

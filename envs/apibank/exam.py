@@ -49,7 +49,6 @@ class ApiBankExam:
 
     @cached_property
     def tools(self) -> Mapping[str, ToolDoc]:
-        """Every API's document, by its name."""
         return data.read_tools(self._described)
 
     def items(self) -> Sequence[ApiCall]:
@@ -99,7 +98,6 @@ class ApiCall:
 
     @property
     def truth(self) -> Recorded:
-        """The recorded call."""
         row = self.dialogue.rows[self.place]
         assert isinstance(row, Recorded)
         return row

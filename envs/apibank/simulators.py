@@ -54,7 +54,6 @@ class Reply(BaseModel, frozen=True):
 class _Described(BaseModel):
     description: str
     input_parameters: dict[str, dict[str, str]]
-    output_parameters: Any
     optional: list[str]
     runs: bool
 

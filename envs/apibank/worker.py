@@ -106,7 +106,6 @@ class Apis:
             name: {
                 "description": each.description,  # type: ignore[attr-defined]
                 "input_parameters": each.input_parameters,  # type: ignore[attr-defined]
-                "output_parameters": each.output_parameters,  # type: ignore[attr-defined]
                 "optional": _optional(each),
                 "runs": name not in self.missing,
             }
@@ -248,7 +247,6 @@ def _refuse(event: str, _: Any) -> None:
 
 
 def main() -> None:
-    """Answers requests until there are none."""
     replies = take_stdout()
     for name in _IMPORTABLE:
         _load(name)

@@ -12,7 +12,6 @@ SECONDS = 2
 
 
 def main() -> None:
-    """Answers requests until there are none."""
     replies = take_stdout()
     from bfcl_eval.eval_checker.ast_eval.type_convertor.java_type_converter import java_type_converter
     from bfcl_eval.eval_checker.ast_eval.type_convertor.js_type_converter import js_type_converter

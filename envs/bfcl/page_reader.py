@@ -50,7 +50,6 @@ def content_of(text: str, mode: str) -> str:
 
 
 def main() -> None:
-    """Answers requests until there are none."""
     replies = take_stdout()
     limit()
     serve(or_error(_answer), replies, seconds=SECONDS)

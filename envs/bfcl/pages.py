@@ -189,7 +189,6 @@ async def addresses_of(host: str, port: int) -> Sequence[str]:
 
 @cache
 def certificates() -> Any:
-    """The trusted authorities."""
     import httpx
 
     return httpx.create_ssl_context(trust_env=False)

@@ -150,6 +150,5 @@ def story_of(task: Task) -> tuple[str, str, str]:
 
 
 def overlaps(split: Split) -> list[Overlap]:
-    """Overlaps between the parts that have tasks."""
     group_of = {scenario: group for group in _scenario_groups() for scenario in group}
     return overlaps_of(split, lambda task: group_of[task.scenario], lambda task: story_of(task)[-1])

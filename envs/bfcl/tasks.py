@@ -12,7 +12,6 @@ from envs.errors import EnvironmentFault, unknown_value
 from envs.task import JSON, Category, Task, ToolCall, Turn
 
 ID_PREFIX = "multi_turn_"
-"""Prefix of every task id."""
 
 
 @cache

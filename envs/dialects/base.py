@@ -5,7 +5,7 @@ A dialect is a value chosen from the model's configuration. Its functions are pu
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from envs.task import JSON, ToolCall, ToolDoc
@@ -53,16 +53,12 @@ class ParsedCompletion:
         return parts[0] + "".join(part for part in parts[1:] if not part.isspace())
 
 
-class CompletionStream(ABC):
-    """A completion of one dialect as it arrives, to show its text as early as possible."""
+Settled = Callable[[str], int]
+"""Reads a completion as it arrives: how many characters at its start are content, whatever follows.
 
-    @abstractmethod
-    def settled(self, completion: str) -> int:
-        """How many characters at the start of the completion so far are content, whatever follows.
-
-        The rest may be a call, or may follow one. Each completion continues the one before. Takes time that grows with
-        the new text, apart from searches in the old.
-        """
+The rest may be a call, or may follow one. Each completion continues the one before. It takes time that grows with the
+new text, apart from searches in the old.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +66,7 @@ class Dialect(ABC):
     """One model family's way of calling tools."""
 
     name: str
-    """Its name in configurations."""
     result_role: str
-    """The chat role of tool results."""
     tools_in_system: bool
     """Whether `render_tools` goes into a system message, instead of tools going into the model's chat template."""
     call_format: str
@@ -103,7 +97,7 @@ class Dialect(ABC):
         """Parses a completion. Never raises."""
 
     @abstractmethod
-    def stream(self) -> CompletionStream:
+    def stream(self) -> Settled:
         """The reader of a completion that arrives in parts."""
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from envs.dialects.base import (
     MAX_CHARACTERS,
-    CompletionStream,
     Dialect,
     ParsedCompletion,
+    Settled,
     call_from,
     check_depth,
     check_size,
@@ -18,7 +18,7 @@ from envs.dialects.base import (
     partial_length,
     without_mark,
 )
-from envs.dialects.literal import LiteralPrefix, literal_value, parse_expression
+from envs.dialects.literal import literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -71,8 +71,8 @@ class Llama3Json(Dialect):
             spans = ((0, len(completion)),)
         return replace(parsed, errors=errors, spans=spans)
 
-    def stream(self) -> CompletionStream:
-        return _Llama3Stream()
+    def stream(self) -> Settled:
+        return _settled
 
     def _parse(self, text: str, *, tagged: bool) -> ParsedCompletion:
         """Parses a completion without its tags, which the official handler removes everywhere."""
@@ -98,21 +98,13 @@ class Llama3Json(Dialect):
         return ParsedCompletion(tuple(calls), first_errors(errors), spans=tuple(spans))
 
 
-class _Llama3Stream(CompletionStream):
+def _settled(completion: str) -> int:
     """Calls are the whole completion, so that all or nothing is settled."""
-
-    def __init__(self) -> None:
-        self._json: LiteralPrefix | None = None
-
-    def settled(self, completion: str) -> int:
-        complete = completion[: len(completion) - partial_length(completion, _PYTHON_TAG)]
-        text = complete.replace(_PYTHON_TAG, "")
-        begin = len(text) - len(text.lstrip())
-        if begin == len(text):
-            return 0
-        self._json = self._json or LiteralPrefix(begin, several=True)
-        may_go_on = len(text) <= MAX_CHARACTERS and self._json.may_go_on(text)
-        return 0 if may_go_on else len(completion)
+    complete = completion[: len(completion) - partial_length(completion, _PYTHON_TAG)]
+    text = complete.replace(_PYTHON_TAG, "")
+    start = text.lstrip()[:1]
+    is_content = start not in ("", "{", "[") or len(text) > MAX_CHARACTERS
+    return len(completion) if is_content else 0
 
 
 def _leading(completion: str) -> tuple[str, str]:

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 from envs.dialects.base import (
     MAX_CHARACTERS,
-    CompletionStream,
     Dialect,
     ParsedCompletion,
+    Settled,
     call_from,
     first_errors,
     partial_length,
     read_json,
     without_mark,
 )
-from envs.dialects.literal import LiteralPrefix
 from envs.task import ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -95,41 +94,30 @@ class Qwen(Dialect):
         errors += _stray_opening(completion, position, len(completion))
         return ParsedCompletion(tuple(calls), first_errors(errors), quoted, tuple(spans))
 
-    def stream(self) -> CompletionStream:
-        return _QwenStream(self)
+    def stream(self) -> Settled:
+        """All after a call is unsettled: a later `</think>` would make it a thought."""
+        begin, call = 0, -1  # where blocks are searched, since none is open there; the start of the first call
 
+        def settled(completion: str) -> int:
+            nonlocal begin, call
+            thoughts = _behind_thoughts(completion)
+            if thoughts > begin:
+                begin, call = thoughts, -1
+            if len(completion) > MAX_CHARACTERS and _OPENING in completion:
+                return len(completion)
+            while call < 0:
+                start = completion.find(_BEGIN, begin)
+                if start < 0:
+                    return len(completion) - partial_length(completion, _BEGIN, begin)
+                close = completion.find(_END, start + len(_BEGIN))
+                if close < 0:
+                    return start
+                begin = close + len(_END)
+                if self.parse(completion[start:begin]).calls:
+                    call = start
+            return call
 
-class _QwenStream(CompletionStream):
-    """All after a call is unsettled: a later `</think>` would make it a thought."""
-
-    def __init__(self, dialect: Qwen) -> None:
-        self._dialect = dialect
-        self._begin = 0
-        """The place from which blocks are searched; no block is open there."""
-        self._block: LiteralPrefix | None = None
-        self._call: int | None = None
-        """The start of the first call."""
-
-    def settled(self, completion: str) -> int:
-        thoughts = _behind_thoughts(completion)
-        if thoughts > self._begin:
-            self._begin, self._block, self._call = thoughts, None, None
-        if len(completion) > MAX_CHARACTERS and _OPENING in completion:
-            return len(completion)
-        while self._call is None:
-            start = completion.find(_BEGIN, self._begin)
-            if start < 0:
-                return len(completion) - partial_length(completion, _BEGIN, self._begin)
-            content = start + len(_BEGIN)
-            close = completion.find(_END, content)
-            if close < 0:
-                self._block = self._block or LiteralPrefix(content, several=False)
-                until = len(completion) - partial_length(completion, _END, content)
-                return start if self._block.may_go_on(completion[:until]) else len(completion)
-            self._begin, self._block = close + len(_END), None
-            if self._dialect.parse(completion[start : self._begin]).calls:
-                self._call = start
-        return self._call
+        return settled
 
 
 def _behind_thoughts(completion: str) -> int:

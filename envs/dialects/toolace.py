@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from envs.dialects.base import CompletionStream, Dialect, ParsedCompletion, check_finite
-from envs.dialects.literal import MAX_PYTHON_CHARACTERS, CallsPrefix, literal_value, parse_expression
+from envs.dialects.base import Dialect, ParsedCompletion, Settled, check_finite
+from envs.dialects.literal import MAX_PYTHON_CHARACTERS, literal_value, parse_expression
 from envs.task import JSON, ToolCall, ToolDoc
 from envs.trace import ParseError
 
@@ -24,6 +24,13 @@ _SYSTEM = (
     "next turn or task.\n\nHere is a list of functions in json format that you can invoke.\n"
 )
 _LOOKS_LIKE_A_CALL = re.compile(r"\[?\s*[A-Za-z_][\w.]*\s*\(")
+_WORD = r"[\w\x80-\U0010ffff]"
+_PROSE = re.compile(
+    rf"\[?\s*+(?:{_WORD}++(?:\s*+\.\s*+{_WORD}++)*+"
+    rf"(?:\s++{_WORD}|\s*+\]\s*+{_WORD}|\s*+[^\w\s.(\[\]\"'#\\\x80-\U0010ffff])"
+    r"|[^\w\s.(\[\]{\"'#\\\x80-\U0010ffff])"
+)
+"""The start of a completion without calls: a name that is not called, or a mark that begins no call."""
 _FRAME = "`\n "
 
 
@@ -60,24 +67,15 @@ class ToolAce(Dialect):
         spans = ((0, len(completion)),) if calls else ()
         return ParsedCompletion(tuple(calls), tuple(errors), spans=spans)
 
-    def stream(self) -> CompletionStream:
-        return _ToolAceStream()
+    def stream(self) -> Settled:
+        return _settled
 
 
-class _ToolAceStream(CompletionStream):
+def _settled(completion: str) -> int:
     """Calls are the whole completion, so that all or nothing is settled."""
-
-    def __init__(self) -> None:
-        self._calls: CallsPrefix | None = None
-
-    def settled(self, completion: str) -> int:
-        begin = len(completion) - len(completion.lstrip(_FRAME))
-        if begin == len(completion):
-            return 0
-        self._calls = self._calls or CallsPrefix(begin, listed=completion[begin] == "[")
-        short = len(completion.strip(_FRAME)) <= MAX_PYTHON_CHARACTERS
-        may_go_on = self._calls.may_go_on(completion) and short
-        return 0 if may_go_on else len(completion)
+    text = completion.strip(_FRAME)
+    is_content = _PROSE.match(completion.lstrip(_FRAME)) is not None or len(text) > MAX_PYTHON_CHARACTERS
+    return len(completion) if is_content else 0
 
 
 def _elements(source: str) -> list[ast.expr]:

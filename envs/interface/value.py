@@ -11,9 +11,7 @@ from enum import StrEnum
 from typing import Self
 
 MAX_GUIDELINES = 8
-"""Guidelines of an interface."""
 MAX_GUIDELINE_CHARACTERS = 400
-"""Length of one guideline."""
 
 _NOT_PLAIN_TEXT = re.compile(r"\{\{|\}\}|\{%|%\}|\{#|<\|.*?\|>|</?tool_call>|</?tool_response>|</?tools>|\[/?INST\]")
 """Template syntax and chat control marks."""
@@ -36,7 +34,6 @@ class RecoveryLevel(StrEnum):
     """The amount of feedback after an error."""
 
     NONE = "none"
-    """No feedback."""
     CLASS = "class"
     """States the class of the error and what to do."""
     SCHEMA = "schema"

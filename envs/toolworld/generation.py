@@ -12,7 +12,6 @@ from envs.toolworld.words import SPLITS, UsedUp
 from envs.toolworld.writing import CannotWriteTurn
 
 PREFIX = "toolworld_"
-"""Prefix of every id of a generated task."""
 BLOCK = 1_000_000
 """Tasks per seed of `tasks`."""
 

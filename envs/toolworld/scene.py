@@ -140,7 +140,6 @@ class Scene(ABC):
 
     @property
     def intents(self) -> tuple[Intent, ...]:
-        """Every kind of request of this scene."""
         return tuple(map(self.proposing, self.requests.split()))
 
     @property

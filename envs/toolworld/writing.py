@@ -176,7 +176,6 @@ class TurnWriter:
         return self._in_words(said, opens=opens)
 
     def _in_words(self, said: Sequence[_Said], *, opens: bool) -> Request:
-        """The turn of these beats."""
         varied = self._difficulty.varied
         text, beats = " ".join(part.text for part in said), tuple(part.beat for part in said)
         if varied:

@@ -337,7 +337,6 @@ def _report(
     answers: Answers,
     notes: Sequence[str],
 ) -> None:
-    """Prints and writes the tables."""
     names, rows, by_suite = session.names, list[ExamRow](), dict[str, list[Answer]]()
     for suite in suites:
         own = answers["model", suite]

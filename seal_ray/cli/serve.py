@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from seal_ray.serving.app import Served
 
 _NAME = "seal-ray"
-"""Name of the application in Serve."""
 
 Adapters = Annotated[
     list[str] | None, typer.Option(help="A LoRA adapter's folder, or NAME=FOLDER; can be given several times.")

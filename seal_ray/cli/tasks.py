@@ -3,10 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from envs.errors import UserError, check_known
 from envs.sources import BENCHMARK, PARTS, Overlap, Split, TaskSource, class_counts, get_source
@@ -16,6 +17,7 @@ from seal_ray.cli.console import make_console
 
 _FIRST = 20
 """Tasks in the list of a source without end."""
+_number = partial(Column, justify="right")
 
 
 def command(
@@ -112,12 +114,8 @@ def _print_tables(
 
 
 def _listing(chosen: Sequence[Task], parts: Mapping[str, str]) -> Table:
-    table = Table()
-    for name in ("task", "category", "split"):
-        table.add_column(name, no_wrap=True)
-    for name in ("turns", "calls", "tools"):
-        table.add_column(name, justify="right")
-    table.add_column("classes")
+    names = (Column(name, no_wrap=True) for name in ("task", "category", "split"))
+    table = Table(*names, *map(_number, ("turns", "calls", "tools")), "classes")
     for task in chosen:
         numbers = (str(len(task.turns)), str(_calls(task)), str(len(task.all_tools)))
         table.add_row(task.id, str(task.category), parts[task.id], *numbers, ", ".join(task.classes))
@@ -125,9 +123,7 @@ def _listing(chosen: Sequence[Task], parts: Mapping[str, str]) -> Table:
 
 
 def _count_table(chosen: Sequence[Task], split: Split, categories: Sequence[str]) -> Table:
-    table = Table("category", title="tasks by category and split")
-    for part in (*PARTS, "all"):
-        table.add_column(part, justify="right")
+    table = Table("category", *map(_number, (*PARTS, "all")), title="tasks by category and split")
     parts = _splits(split)
     cells = Counter((task.category, parts[task.id]) for task in chosen)
     for category in categories:
@@ -139,17 +135,15 @@ def _count_table(chosen: Sequence[Task], split: Split, categories: Sequence[str]
 
 
 def _overlap_table(overlaps: Sequence[Overlap]) -> Table:
-    table = Table("tasks of", "shared with", title="tasks that splits share")
-    for name in ("tasks", "same scenario", "same ground truth"):
-        table.add_column(name, justify="right")
+    numbers = map(_number, ("tasks", "same scenario", "same ground truth"))
+    table = Table("tasks of", "shared with", *numbers, title="tasks that splits share")
     for each in overlaps:
         table.add_row(each.of, each.known, *map(str, (each.tasks, each.scenario, each.ground_truth)))
     return table
 
 
 def _class_table(chosen: Sequence[Task]) -> Table:
-    table = Table("simulator class", title="tasks by simulator class (most involve two)")
-    table.add_column("tasks", justify="right")
+    table = Table("simulator class", _number("tasks"), title="tasks by simulator class (most involve two)")
     for name, count in class_counts(chosen).items():
         table.add_row(name, str(count))
     return table

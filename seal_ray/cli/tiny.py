@@ -1,7 +1,8 @@
 """`seal-ray tiny`: build the tiny models, and measure their behaviour."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -124,31 +125,32 @@ async def _measure(
     model: ModelFolder, tasks: int, console: Console, chosen: Mapping[str, Interface], *, greedy: bool = True
 ) -> tuple[dict[str, Measured], dict[str, Measured]]:
     """The measurements at temperature 1 and greedy, by the name of the interface."""
-    form = ChatFormat.load(model.path, model.dialect)
-    engine = await _start(model)
-    budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
     tables: list[dict[str, Measured]] = [{}, {}]
     temperatures = (1.0, 0.0) if greedy else (1.0,)
-    try:
+    async with _started(model) as (engine, form):
         with progress(console) as update:
-            for place, temperature in enumerate(temperatures):
-                rollouts = Rollouts(Solver(engine, form, budgets, temperature=temperature), concurrent=_CONCURRENT)
+            for table, temperature in zip(tables, temperatures, strict=False):
+                rollouts = _rollouts(engine, form, temperature)
                 for name, interface in chosen.items():
-                    done = len(tables[0]) + len(tables[1])
-                    update(
-                        "measuring, interfaces",
-                        done,
-                        len(temperatures) * len(chosen),
-                        f"{name}, temperature {temperature:g}",
-                    )
-                    tables[place][name] = await measure(rollouts, interface, tasks=tasks)
-    finally:
-        await engine.close()
+                    done, total = sum(map(len, tables)), len(temperatures) * len(chosen)
+                    update("measuring, interfaces", done, total, f"{name}, temperature {temperature:g}")
+                    table[name] = await measure(rollouts, interface, tasks=tasks)
     return tables[0], tables[1]
 
 
-async def _start(model: ModelFolder) -> Engine:
-    return await start_engine(default_kind(), model, context=_CONTEXT, dtype="float32", concurrent=_CONCURRENT)
+@asynccontextmanager
+async def _started(model: ModelFolder) -> AsyncIterator[tuple[Engine, ChatFormat]]:
+    """An engine with the model, and its chat format."""
+    engine = await start_engine(default_kind(), model, context=_CONTEXT, dtype="float32", concurrent=_CONCURRENT)
+    try:
+        yield engine, ChatFormat.load(model.path, model.dialect)
+    finally:
+        await engine.close()
+
+
+def _rollouts(engine: Engine, form: ChatFormat, temperature: float) -> Rollouts:
+    budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
+    return Rollouts(Solver(engine, form, budgets, temperature=temperature), concurrent=_CONCURRENT)
 
 
 def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str, Measured]) -> None:
@@ -170,12 +172,8 @@ def _show(console: Console, sampled: Mapping[str, Measured], greedy: Mapping[str
 
 
 async def _measure_hidden(model: ModelFolder, tasks: int) -> dict[str, Count]:
-    engine = await _start(model)
-    try:
-        form = ChatFormat.load(model.path, model.dialect)
+    async with _started(model) as (engine, form):
         return await measure_hidden(engine, form, tasks=tasks, proposals=_PROPOSALS)
-    finally:
-        await engine.close()
 
 
 def _show_hidden(console: Console, measured: Mapping[str, Count]) -> None:
@@ -192,24 +190,14 @@ async def _measure_writing(model: ModelFolder, console: Console) -> dict[str, Wr
     with progress(console) as update:
         for number, name in enumerate(solvers):
             update("playing for profiles, solvers", number, len(solvers), name)
-            solver = open_model(name)
-            engine = await _start(solver)
-            try:
-                form = ChatFormat.load(solver.path, solver.dialect)
-                budgets = Budgets(prompt=_CONTEXT, response=256, context=_CONTEXT)
-                rollouts = Rollouts(Solver(engine, form, budgets, temperature=1.0), concurrent=_CONCURRENT)
-                profiles[f"of {name}"] = [profile async for profile in played_profiles(rollouts, _PLAYED)]
-            finally:
-                await engine.close()
-        engine = await _start(model)
+            async with _started(open_model(name)) as (engine, form):
+                played = played_profiles(_rollouts(engine, form, 1.0), _PLAYED)
+                profiles[f"of {name}"] = [profile async for profile in played]
         measured: dict[str, WriterMeasured] = {}
-        try:
-            form = ChatFormat.load(model.path, model.dialect)
+        async with _started(model) as (engine, form):
             for name, own in profiles.items():
                 update("measuring, kinds of profiles", len(measured), len(profiles), f"{AT_ONCE * len(own)} written")
                 measured[name] = await measure_writer(engine, form, own)
-        finally:
-            await engine.close()
     return measured
 
 

@@ -173,7 +173,6 @@ class TrainingProgress:
             print_line(self._console, f"  evaluation, plain interface: {success} success ({', '.join(parts)})")
 
     def _rows(self, metrics: Mapping[str, float]) -> dict[str, str]:
-        """The rows of the panel after a round."""
         if not metrics["round"]:
             return {}
         before = self._recent[-1] if self._recent else metrics

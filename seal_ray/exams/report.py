@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from envs.received import read_json_object
 from seal_ray.exams.exam_run import Answer, AnswerLog
@@ -90,11 +90,9 @@ def _group_counts(answers: Sequence[Answer]) -> dict[str, list[int]]:
 
 
 def exam_table(rows: Sequence[ExamRow], title: str) -> Table:
-    """The rows for a terminal."""
     head, *body = _cells(rows)
-    table = Table(*head[:2], title=title, title_justify="left")
-    for name in head[2:]:
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = (Column(name, justify="right", no_wrap=True) for name in head[2:])
+    table = Table(*head[:2], *numbers, title=title, title_justify="left")
     for cells, row in zip(body, rows, strict=True):
         table.add_row(*cells, style="bold" if row.category == ALL else "")
     return table

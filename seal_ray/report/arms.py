@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from matplotlib.axes import Axes
 from pydantic import BaseModel, ConfigDict, Field
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from envs.text import visible
@@ -116,10 +116,8 @@ def histories(path: Path) -> list[History]:
 
 def history_table(arms: Sequence[History]) -> Table:
     """A row for every arm, without its text. The gain is the one after its last window, with a 95 % interval."""
-    table = Table()
-    for name in ("arm", "rounds", "groups", "rollouts", "gain", "promoted"):
-        numeric = name in ("groups", "rollouts", "gain")
-        table.add_column(name, no_wrap=numeric or name == "arm", justify="right" if numeric else "left")
+    numeric = (Column(name, no_wrap=True, justify="right") for name in ("groups", "rollouts", "gain"))
+    table = Table(Column("arm", no_wrap=True), "rounds", *numeric, "promoted")
     now = incumbent_of(arms)
     for arm in arms:
         promoted = ", ".join(map(str, arm.promoted_at)) or "–"

@@ -253,7 +253,6 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.yaml"
-        """The resolved configuration."""
         self.metrics = JsonLines(path / "metrics.jsonl", check=check_metrics)
         """One row a round: `round` and the round's metrics."""
         self.evaluations = JsonLines(path / "evaluations.jsonl", check=check_evaluation)

@@ -182,7 +182,6 @@ class LoggedSample(BaseModel):
 
     @property
     def labels(self) -> set[str]:
-        """The labels of the turns of a dialogue."""
         turns = (self.scores[SUCCESS].metadata or {}).get("turns", ()) if SUCCESS in self.scores else ()
         return {turn["label"] for turn in turns}
 

@@ -24,7 +24,6 @@ BLACK, BLUE, SKY, GREEN, ORANGE, RED, PINK, YELLOW, GREY = (
     *("#000000", "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#F0E442", "#BBBBBB"),
 )
 COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, "#332288", "#7A3B5E")
-"""Colours of lines."""
 LABEL_COLOURS: Mapping[str, str] = {
     Label.PASS: GREEN,
     Label.CORRECT_ABSTENTION: "#9ADBC5",

@@ -81,12 +81,9 @@ def pool_table(tasks: Sequence[PoolTask]) -> Table:
 
 def _draw_difficulty(axes: Axes, windows: Sequence[PoolWindow]) -> None:
     """Mean success with the interval of the mean (two standard errors) over tasks."""
-    for label, colour, new in (("all played tasks", BLUE, False), ("written in the window", RED, True)):
+    for colour, (label, by_window) in zip((BLUE, RED), _rates_by_window(windows).items(), strict=True):
         points = []
-        before = 0
-        for window in windows:
-            rates = [task.p for task in window.tasks if task.p is not None and (not new or task.written >= before)]
-            before = window.round
+        for window, rates in zip(windows, by_window, strict=True):
             if rates:
                 error = 2 * float(np.std(rates, ddof=1)) / len(rates) ** 0.5 if len(rates) > 1 else 0.0
                 points.append((window.round, float(np.mean(rates)), error))
@@ -154,16 +151,20 @@ def _cell(mean: Estimate | None) -> str:
 
 def success_by_window(windows: Sequence[PoolWindow]) -> dict[str, list[float | None]]:
     """Kind of mean → its value after each window of a run, None if no such task was played."""
-    means: dict[str, list[float | None]] = {kind: [] for kind in KINDS}
+    by_kind = _rates_by_window(windows).items()
+    return {kind: [fmean(rates) if rates else None for rates in by_window] for kind, by_window in by_kind}
+
+
+def _rates_by_window(windows: Sequence[PoolWindow]) -> dict[str, list[list[float]]]:
+    """Kind of tasks → the success of each such task that was played, by window."""
+    rates: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     before = 0
     for window in windows:
         played = [(task.p, task.written) for task in window.tasks if task.p is not None]
-        for kind, rates in zip(
-            KINDS, ([p for p, _ in played], [p for p, written in played if written >= before]), strict=True
-        ):
-            means[kind].append(fmean(rates) if rates else None)
+        rates[KINDS[0]].append([p for p, _ in played])
+        rates[KINDS[1]].append([p for p, written in played if written >= before])
         before = window.round
-    return means
+    return rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class AnswerReader:
 
     def __init__(self, rules: AnswerRules) -> None:
         self._rules = rules
-        self._stream = rules.dialect.stream()
+        self._settled = rules.dialect.stream()
         self._text = ""
         self.thoughts = ""
         self.content = ""
@@ -90,7 +90,7 @@ class AnswerReader:
         self._text += text
         if self._rules.forced:
             return AnswerPart()
-        settled = self._stream.settled(self._text) if self._rules.with_tools else len(self._text)
+        settled = self._settled(self._text) if self._rules.with_tools else len(self._text)
         return self._part(self._text[:settled], is_whole=False)
 
     def end(self, *, is_cut: bool) -> AnswerPart:

@@ -305,8 +305,6 @@ class CommonFields(TypedDict, total=False):
 
 @with_config(_STRICT)
 class ChatFields(CommonFields, total=False):
-    """The fields of a chat."""
-
     messages: Annotated[Any, AfterValidator(_messages)]
     tools: Annotated[Any, AfterValidator(_tools)]
     tool_choice: Annotated[Any, AfterValidator(_tool_choice)]
@@ -318,8 +316,6 @@ class ChatFields(CommonFields, total=False):
 
 @with_config(_STRICT)
 class CompletionFields(CommonFields, total=False):
-    """The fields of a completion."""
-
     prompt: Annotated[
         Text | list[TokenId] | list[Text | Annotated[list[TokenId], Field(min_length=1)]], BeforeValidator(_prompt)
     ]

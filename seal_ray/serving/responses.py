@@ -45,7 +45,6 @@ _fields: dict[str, Any] = {
     "tool_choice": (str | dict[str, Any], None),
 }
 ResponseFields = create_model("ResponseFields", __config__=ConfigDict(extra="forbid", strict=True), **_fields)
-"""The fields of a Responses request."""
 
 
 def chat_request(document: Any) -> tuple[dict[str, Any], "ResponseForm"]:

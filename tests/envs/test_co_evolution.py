@@ -140,10 +140,10 @@ def test_in_parallel_only_the_mover_counts() -> None:
     game = co_evolution_v0.parallel_env([TASK])
     observations, infos = game.reset(seed=0)
     assert set(observations) == set(infos) == {CURATOR, SOLVER}
-    assert infos[SOLVER]["to_move"] == CURATOR
+    assert game.unwrapped.agent_selection == CURATOR
     calls = DIALECTS["qwen"].render_calls(TASK.turns[0].ground_truth)
     observations, _, _, _, infos = game.step({CURATOR: PLAIN, SOLVER: calls})
-    assert infos[CURATOR]["to_move"] == SOLVER
+    assert infos[CURATOR]["active_agent"] == SOLVER
     assert str(TASK.turns[0].user) in observations[SOLVER]["text"], "the solver's early action was ignored"
     while game.agents:
         _, rewards, terminations, truncations, _ = game.step({CURATOR: "ignored", SOLVER: "no"})

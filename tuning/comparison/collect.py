@@ -181,7 +181,6 @@ class Comparison:
 
     @property
     def planned(self) -> int:
-        """Number of all trials."""
         return len(self.trials)
 
     def arm_trials(self, arm: str, *states: State) -> list[ArmTrial]:
@@ -190,7 +189,6 @@ class Comparison:
 
 
 def trial_folder(out: Path, arm: str, seed: int) -> Path:
-    """The run folder of a trial."""
     return out / TRIALS / f"{arm}-seed{seed}"
 
 

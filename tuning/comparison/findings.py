@@ -74,12 +74,10 @@ def shown_number(value: float | None) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown."""
     return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
 
 
@@ -97,7 +95,6 @@ def cell(text: str) -> str:
 
 
 EFFICIENCY = "efficiency.png"
-"""Name of the picture of data efficiency in a comparison's folder."""
 
 
 def verdicts(comparison: Comparison) -> Iterator[str]:

@@ -49,7 +49,6 @@ class ComparisonPlan:
 
     @property
     def rounds(self) -> int:
-        """Rounds of each trial."""
         return next(iter(self.arms.values())).spec.training.rounds
 
     @property

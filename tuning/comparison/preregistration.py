@@ -62,7 +62,6 @@ class Preregistration(ComparisonManifest):
         return loaded
 
     def save(self, path: Path) -> None:
-        """Writes a file."""
         replace_file(path, (json.dumps(self.model_dump(mode="json"), indent=1) + "\n").encode())
 
     @model_validator(mode="after")

@@ -162,7 +162,6 @@ def _differences(before: Sequence[Interface], after: Sequence[Interface]) -> Ite
 
 
 TABLE, REPORT, CURVES, LABELS, INTERFACES = "table.csv", "report.md", "curves.png", "labels.png", "interfaces.md"
-"""Names of the files that are written."""
 
 _LEGEND = (
     "Success in %, mean over seeds with Student's 95 % interval; n/a with one seed. **Final**: evaluation after "
@@ -188,7 +187,6 @@ def write_results(out: Path) -> Comparison:
 
 
 def report_as_markdown(comparison: Comparison) -> str:
-    """The report, in Markdown."""
     manifest = comparison.manifest
     arms, finished = list(manifest.arms), [trial for trial in comparison.trials if trial.state is State.FINISHED]
     head, *rows = short_table(comparison)

@@ -51,7 +51,6 @@ class Sweep:
 
     @property
     def planned(self) -> int:
-        """Number of all trials."""
         return self.manifest.trials
 
     @property

@@ -168,7 +168,6 @@ def _takes_fractions(name: str) -> bool:
 
 
 def _domain(parameter: SweptParameter, choices: Callable[[list[Value]], Any]) -> Any:
-    """The domain of a parameter in Tune."""
     if parameter.choices is not None:
         return choices(list(parameter.choices))
     if parameter.whole:

@@ -22,10 +22,8 @@ _LARGE = tuple(name for name, kind in SCENES.items() if kind in LARGE)
 MOST_SCENES = 2
 MOST_TURNS = 6
 MOST_INTENTS = 3
-"""Intents per turn."""
 MOST_DISTRACTORS = 10
 STATE_SIZES = (2, 8)
-"""Least and greatest state size."""
 _SHOWN = 40
 """Escaped characters of a wrong name that a message shows."""
 
@@ -151,7 +149,6 @@ class TaskSpecification:
 
     @property
     def intents(self) -> tuple[str, ...]:
-        """All intents, in order."""
         return tuple(name for turn in self.turns for name in turn)
 
     @property

@@ -16,7 +16,6 @@ from seal_ray.exams.tau2.servers import Endpoint, ServerProcess, Servers
 PREFIX = "tau2-"
 DOMAINS = ("airline", "retail", "telecom")
 SUITES = tuple(PREFIX + domain for domain in DOMAINS)
-"""The names of the suites."""
 _GOODBYES = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
 """The user's words at the end of a dialogue, from the benchmark's instructions."""
 _KIND = re.compile(r"\[(\w+)\]")
@@ -123,7 +122,6 @@ class Play:
 
     @property
     def note(self) -> str:
-        """A note for the scores."""
         versions = ", ".join(f"{name} {version}" for name, version in self.interpreter.versions.items())
         return f"the user is {self.user.called or self.user.name}; played and scored by {versions}."
 

@@ -72,21 +72,20 @@ PROSE = (
 EARLIEST: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (
     # dialect, (new text, the part that is sent then) in turn
     ("qwen", [("Hel", "Hel"), ("lo <", "lo "), ("b> <tool", "<b> "), ("box>", "<toolbox>"), ("\n<tool_call>", "\n")]),
-    ("qwen", [("<tool_call> x", "<tool_call> x"), ("<tool_call>\n", ""), ("[", "<tool_call>\n["), ("1", "1")]),
-    ("qwen", [('<tool_call>\n{"a": tr', ""), ("ee", '<tool_call>\n{"a": tree'), ("}\n</tool", "}\n</tool")]),
+    ("qwen", [("<tool_call> x", "<tool_call> x"), ("A<tool_call>\n", "A"), ("[", ""), ("1", "")]),
     ("qwen", [(f"A{QWEN_LS}", "A"), (" B", ""), ("</think>", f"{QWEN_LS} B</think>"), ("C", "C")]),
     ("qwen", [(f"{block('{}')}A", f"{block('{}')}A"), ("<", ""), ("p", "<p")]),
     ("qwen", [("<thi", ""), ("nk>\nA", "A"), ("\n", ""), ("B</th", "\nB"), ("ink>\n\nC", "C"), ("\n", "\n")]),
     ("llama3_json", [(" ", ""), ("H", " H"), ('{"name"', '{"name"')]),
     ("llama3_json", [("<|python", ""), ("_tag|>", ""), ("x", "<|python_tag|>x")]),
-    ("llama3_json", [("[1", ""), ("] ", ""), ("A", "[1] A"), ("s", "s")]),
-    ("llama3_json", [("{", ""), ("he", "{he"), ("llo}", "llo}")]),
-    ("llama3_json", [(LLAMA_LS, ""), (" ", ""), ("so", f"{LLAMA_LS} so")]),
+    ("llama3_json", [("[1", ""), ("] ", ""), ("A", ""), ("s", "")]),
     ("toolace", [("I", ""), (" ", ""), ("w", "I w"), ("ill ls()", "ill ls()")]),
     ("toolace", [("Sure", ""), (",", "Sure,"), (" ls()", " ls()")]),
-    ("toolace", [("[ls", ""), ("(a=1)", ""), ("]", ""), (" B", "[ls(a=1)] B")]),
-    ("toolace", [("ls(it's", ""), ("\n", "ls(it's\n")]),
-    ("toolace", [("[1", ""), ("]", "[1]"), ("x", "x")]),
+    ("toolace", [("Sure", ""), (".", ""), (" I", ""), (" will", "Sure. I will")]),
+    ("toolace", [("*", "*"), ("*Sure**", "*Sure**")]),
+    ("toolace", [("[ls", ""), ("(a=1)", ""), ("]", ""), (" B", "")]),
+    ("toolace", [("[1", ""), ("]", ""), (" A", "[1] A")]),
+    ("toolace", [("f]", ""), ("(x=1)", ""), ("#", "")]),
 )  # fmt: skip
 
 

@@ -133,9 +133,7 @@ def test_random_texts_are_read_alike_in_parts_and_whole(dialect: str) -> None:
 
 
 @pytest.mark.parametrize(("dialect", "parts"), EARLIEST, ids=[ascii(row)[:70] for row in EARLIEST])
-def test_every_character_is_sent_as_soon_as_it_belongs_to_no_call(
-    dialect: str, parts: Sequence[tuple[str, str]]
-) -> None:
+def test_text_is_sent_at_once_unless_it_may_belong_to_a_call(dialect: str, parts: Sequence[tuple[str, str]]) -> None:
     reader = AnswerReader(AnswerRules(DIALECTS[dialect], Thoughts.TAGGED if dialect == "qwen" else Thoughts.NONE))
     for text, sent in parts:
         part = reader.add(text)
