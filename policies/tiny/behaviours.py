@@ -94,8 +94,8 @@ def _read(*parts: str) -> Wordings:
 
 
 FIRST_WORDINGS = _read("first")
-"""Those of both the solver's and the curator's demonstrations of `tiny`."""
+"""In the demonstrations of `tiny`, of both solver and curator."""
 SOLVER_WORDINGS = _read("first", "more")
-"""Those that the solver's demonstrations of later models show."""
+"""In the solver's demonstrations of later models."""
 CURATOR_WORDINGS = _read("curator")
-"""Those that the curator's demonstrations of later models propose; none of them is among the solver's."""
+"""In the curator's demonstrations of later models; none is among the solver's."""

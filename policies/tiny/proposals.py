@@ -54,8 +54,8 @@ def proposal_demonstrations(
 ) -> Iterator[ProposalDemonstration]:
     """Endless demonstrations with so many answers to a prompt, the same for a seed in every process.
 
-    Some prompts list what has been tried, garbled at times, as the samples of a small curator are. Those of `tiny`,
-    which have `FIRST_WORDINGS`, do not.
+    Some prompts list what has been tried, garbled at times, as the samples of a small curator are. The prompts of
+    `tiny`, with `FIRST_WORDINGS`, do not.
     """
     number = 0
     while True:

@@ -30,8 +30,7 @@ def test_gymnasiums_own_check_passes(name: str) -> None:
 def test_vector_environments_play_as_single_ones(mode: str) -> None:
     name = "multi_turn_miss_func_3"
     single = gymnasium.make(DIALOGUE_ID, task=name)
-    settings = {"shared_memory": False} if mode == "async" else {}
-    vector = gymnasium.make_vec(DIALOGUE_ID, 2, vectorization_mode=mode, vector_kwargs=settings, task=name)
+    vector = gymnasium.make_vec(DIALOGUE_ID, num_envs=2, vectorization_mode=mode, task=name)
     try:
         observations, _ = vector.reset(seed=1)
         assert list(observations) == [single.reset(seed=1)[0]] * 2
