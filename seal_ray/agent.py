@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ray.util
@@ -74,6 +75,10 @@ class Agent:
     def weights(self) -> Mapping[str, Any]:
         """Its learnt weights by name, as whole tensors on the CPU."""
         return self._learners.module_weights(self.name)
+
+    def export(self, out: Path, *, adapter: Path | None = None) -> None:
+        """Writes it as a model folder in its engines' dtype, and what LoRA has learnt to `adapter` too."""
+        self._learners.export(self.name, self.model, out.resolve(), dtype=self.engine_dtype, adapter=adapter)
 
     def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """A gradient step for each minibatch. Returns the metrics of `SealLearner`; none without a minibatch.

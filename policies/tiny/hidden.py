@@ -15,8 +15,9 @@ from envs.dialogue import Dialogue, Protocol
 from envs.hidden_conventions import BASE, CONVENTIONS, DEMONSTRATION_SETS, Convention, HiddenTool, compose, tool_set
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.profile import FailureProfile
-from envs.sources import get_source
+from envs.sources import TaskSource, get_source
 from envs.task import ToolCall
+from envs.trusting import allow
 from envs.verifier import Outcome, TurnVerdict
 from policies.curator.base import Tried
 from policies.curator.proposal_text import messages_for, write_proposal
@@ -47,6 +48,12 @@ _EARLIER = {FULL: 0.1, "guess": 0.05, TOOL: 0.15, GENERAL: 0.7}
 _PLAIN = 0.2
 """Share of demonstrations on the plain interface."""
 _SETS = list(DEMONSTRATION_SETS)
+
+
+def hidden_source() -> TaskSource:
+    """The source of the tasks, known from now on."""
+    allow([SOURCE_NAME])
+    return get_source(SOURCE_NAME)
 
 
 def guideline(rng: random.Random, kind: str, tool: HiddenTool, *, held_out: bool = False) -> str:
@@ -120,7 +127,7 @@ def _draw_interface(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[In
 
 def hidden_proposals(seed: int, mixture: str, *, answers: int = 1) -> Iterator[ProposalDemonstration]:
     """Endless demonstrations, with so many answers to a prompt of a mixture of `PROPOSALS`."""
-    get_source(SOURCE_NAME)  # a profile shows the tools of known sources
+    hidden_source()  # a profile shows the tools of known sources
     kinds = PROPOSALS[mixture]
     number = 0
     while True:

@@ -6,14 +6,13 @@ from envs.hidden_conventions import SETS, tool_set
 from envs.interface import Interface
 from envs.interface.guard import LeakGuard
 from envs.profile import FailureProfile
-from envs.sources import get_source
 from policies.curator.llm import LLMCurator
 from policies.engine import Engine
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
 from policies.rollouts import RolloutJob, Rollouts
 from policies.solver import Budgets, Solver
-from policies.tiny.hidden import FULL, GENERAL, SOURCE_NAME, TOOL, guideline, helping
+from policies.tiny.hidden import FULL, GENERAL, TOOL, guideline, helping, hidden_source
 from policies.tiny.measure import PLAIN, Count
 from policies.trajectory import derive_seed
 
@@ -41,7 +40,7 @@ async def measure_hidden(engine: Engine, form: ChatFormat, *, tasks: int, propos
 
 
 async def _success(rollouts: Rollouts, kind: str, tasks: int, *, held_out: bool = False) -> Count:
-    source, jobs = get_source(SOURCE_NAME), []
+    source, jobs = hidden_source(), []
     for number in range(tasks):
         tools = tool_set(number % SETS)
         task = source.task(source.pool("dev", difficulty=str(number % SETS)).task_id(number))
@@ -58,7 +57,7 @@ async def _success(rollouts: Rollouts, kind: str, tasks: int, *, held_out: bool 
 async def _proposals(rollouts: Rollouts, engine: Engine, form: ChatFormat, count: int) -> dict[str, Count]:
     """Shares of the proposals that are accepted, name a tool of the set, and state its convention."""
     read = named = helped = 0
-    source, profiles = get_source(SOURCE_NAME), min(SETS, max(1, count // _AT_ONCE))
+    source, profiles = hidden_source(), min(SETS, max(1, count // _AT_ONCE))
     each = count // profiles
     for number in range(profiles):
         pool, profile = source.pool("train", difficulty=str(number)), FailureProfile()

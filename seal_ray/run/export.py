@@ -1,4 +1,4 @@
-"""Writing a trained solver as a Hugging Face model folder or a PEFT adapter, which engines and libraries load."""
+"""Releasing a trained solver: the model folder or the PEFT adapter of a checkpoint, with a card."""
 
 import re
 import shutil
@@ -7,40 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from envs.errors import UserError
 from envs.received import check_no_links
 from envs.sources import get_source
 from envs.task import JSON
-from policies.engine.adapters import CONFIG_FILE, write_adapter
-from policies.engine.requests import checkpoint_shapes
-from policies.models import ModelFolder, public_name, read_json
-from policies.models.folder import DIALECT
-from policies.models.merging import merged
-from policies.models.writing import copy_files, write_model
+from policies.engine.adapters import CONFIG_FILE
+from policies.models import public_name, read_json
+from policies.models.writing import copy_files
 from seal_ray.metrics import categories_of
 from seal_ray.report.files import RunFolder, note_on_runs
 from seal_ray.run import checkpoints
-from seal_ray.training.weights import full_weights, lora_adapter
-
-
-def export_model(
-    base: ModelFolder, state: Mapping[str, torch.Tensor], out: Path, *, dtype: str, rank: int = 0, alpha: int = 1
-) -> None:
-    """Writes the solver to `out`: the base's folder with the weights of `state` in `dtype`, and its dialect's name.
-
-    With a rank, `state` is a LoRA adapter, which is added to the base's weights: W + (alpha / rank)·B·A.
-    """
-    whole = merged(base.path, lora_adapter(state, rank=rank, alpha=alpha)) if rank else state
-    weights = full_weights(whole, checkpoint_shapes(base.path), dtype)
-    write_model(base.path, {**base.config, DIALECT: base.dialect.name}, weights, out, dtype=dtype)
-
-
-def export_adapter(base: ModelFolder, state: Mapping[str, torch.Tensor], out: Path, *, rank: int, alpha: int) -> None:
-    """Writes the LoRA adapter of `state` to `out` in PEFT's format and float32, as engines use it."""
-    write_adapter(lora_adapter(state, rank=rank, alpha=alpha), out, base=base.public_name)
-
 
 _CARD = "README.md"
 _WEIGHTS = (".safetensors", ".safetensors.index.json")

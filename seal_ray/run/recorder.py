@@ -24,7 +24,6 @@ from seal_ray.report.pictures import draw_curves
 from seal_ray.report.trackers import Trackers
 from seal_ray.rollout.types import Group
 from seal_ray.run import checkpoints
-from seal_ray.run.export import export_adapter, export_model
 from seal_ray.run.round_log import interleaved_members, write_round_log
 from seal_ray.training.rows import RowWeight
 
@@ -177,11 +176,8 @@ def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
         is_solver = agent is algorithm.solver
         if not is_solver and not (is_last and agent.spec.trainable):
             continue
-        weights, rank, alpha = agent.weights(), agent.spec.lora_rank, agent.spec.lora_alpha
-        out = part / (checkpoints.MODEL if is_solver else agent.name)
-        export_model(agent.model, weights, out, dtype=agent.engine_dtype, rank=rank, alpha=alpha)
-        if rank and is_solver:
-            export_adapter(agent.model, weights, part / checkpoints.ADAPTER, rank=rank, alpha=alpha)
+        adapter = (part / checkpoints.ADAPTER).resolve() if is_solver else None
+        agent.export(part / (checkpoints.MODEL if is_solver else agent.name), adapter=adapter)
     return part
 
 

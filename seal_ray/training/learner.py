@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights, store
+from policies.models import ModelFolder
 from seal_ray.config.resolve import Resolved
 from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import global_mean
@@ -32,7 +33,7 @@ from seal_ray.training.hint_stripped import (
     loss_metrics,
 )
 from seal_ray.training.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, is_sharded, whole
-from seal_ray.training.weights import full_weights
+from seal_ray.training.weights import DTYPES, export_adapter, export_model, full_weights
 
 MINIBATCHES = "minibatches"
 """Column: a learner's share of each minibatch of the round, in the order of the gradient steps."""
@@ -291,6 +292,22 @@ class SealLearner(RowsLearner):
         stored = store(full_weights(state, shapes, dtype))
         self._stored[module_id].append(stored)
         return stored
+
+    def export(self, module_id: str, base: ModelFolder, out: Path, adapter: Path | None, *, dtype: str) -> None:
+        """Writes a module as a model folder in `dtype`, and what LoRA has learnt to `adapter` too.
+
+        All ranks must call this; the first gathers the weights in `dtype`, and writes.
+        """
+        spec = self.config.spec.agents[module_id]
+        kept = torch.float32 if spec.lora_rank else DTYPES[dtype]
+        learning = self._plain(module_id).learning()
+        state = {name: whole(parameter, copy=False).to(kept) for name, parameter in learning.items()}
+        if self.distributed and dist.get_rank():
+            return
+        lora = {"rank": spec.lora_rank, "alpha": spec.lora_alpha}
+        export_model(base, state, out, dtype=dtype, **lora)
+        if spec.lora_rank and adapter is not None:
+            export_adapter(base, state, adapter, **lora)
 
     def write_shards(self, folder: Path) -> None:
         """Writes weights and optimizer, each rank its part. All ranks must call this, with the same folder."""

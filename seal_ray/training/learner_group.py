@@ -11,6 +11,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights
+from policies.models import ModelFolder
 from seal_ray.config.resolve import Resolved
 from seal_ray.grpo.packing import shard
 from seal_ray.grpo.rows import Minibatch, Row
@@ -92,6 +93,15 @@ class SealLearnerGroup(RowsLearnerGroup):
         first, *_ = self._on_all(copies)
         assert first is not None, "the first learner has them"
         return first
+
+    def export(self, module_id: str, base: ModelFolder, out: Path, *, dtype: str, adapter: Path | None = None) -> None:
+        """The first learner writes a module as a model folder in `dtype`, and what LoRA has learnt to `adapter` too.
+
+        The weights do not pass through this process. Raises `SealError` if the folder is not shared.
+        """
+        self._on_all(lambda learner: learner.export(module_id, base, out, adapter, dtype=dtype))
+        if not (out / "config.json").is_file():
+            raise SealError(f"learner: the first learner does not see this machine's folder {out}; share it.")
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """As RLlib's. Sharded weights and their optimizer are left out unless they are named.

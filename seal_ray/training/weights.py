@@ -1,15 +1,22 @@
-"""Weights of a module for an engine: with the names of the model's folder, or of PEFT."""
+"""Weights of a module for an engine or a folder: with the names of the model's folder, or of PEFT."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from policies.engine import Adapter
+from policies.engine.adapters import write_adapter
+from policies.engine.requests import checkpoint_shapes
+from policies.models import ModelFolder
+from policies.models.folder import DIALECT
+from policies.models.merging import merged
+from policies.models.writing import write_model
 
 _PREFIX = "language_model."
 _EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def full_weights(
@@ -19,7 +26,7 @@ def full_weights(
     named = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
     if _EMBEDDING in named:
         named.setdefault(_OUTPUT, named[_EMBEDDING])
-    return {name: named[name].to(_DTYPES[dtype]) for name in shapes}
+    return {name: named[name].to(DTYPES[dtype]) for name in shapes}
 
 
 def lora_adapter(state: Mapping[str, torch.Tensor], *, rank: int, alpha: int) -> Adapter:
@@ -31,3 +38,20 @@ def lora_adapter(state: Mapping[str, torch.Tensor], *, rank: int, alpha: int) ->
     }
     config: dict[str, Any] = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "bias": "none"}
     return Adapter(config, tensors)
+
+
+def export_model(
+    base: ModelFolder, state: Mapping[str, torch.Tensor], out: Path, *, dtype: str, rank: int = 0, alpha: int = 1
+) -> None:
+    """Writes the solver to `out`: the base's folder with the weights of `state` in `dtype`, and its dialect's name.
+
+    With a rank, `state` is a LoRA adapter, which is added to the base's weights: W + (alpha / rank)·B·A.
+    """
+    whole = merged(base.path, lora_adapter(state, rank=rank, alpha=alpha)) if rank else state
+    weights = full_weights(whole, checkpoint_shapes(base.path), dtype)
+    write_model(base.path, {**base.config, DIALECT: base.dialect.name}, weights, out, dtype=dtype)
+
+
+def export_adapter(base: ModelFolder, state: Mapping[str, torch.Tensor], out: Path, *, rank: int, alpha: int) -> None:
+    """Writes the LoRA adapter of `state` to `out` in PEFT's format and float32, as engines use it."""
+    write_adapter(lora_adapter(state, rank=rank, alpha=alpha), out, base=base.public_name)

@@ -34,7 +34,6 @@ from seal_ray.report.files import JsonLines, replace_file, replace_folder, settl
 from seal_ray.report.pictures import BLUE, DPI, GREEN, GREY, ORANGE, PINK, RED, as_share, save_picture
 from seal_ray.run.checkpoints import ADAPTER, MODEL
 from seal_ray.run.cluster import connected
-from seal_ray.run.export import export_adapter, export_model
 from seal_ray.training.learner_group import SealLearnerGroup
 from seal_ray.warm_start.plan import WarmStart
 from seal_ray.warm_start.rows import batches, held_out_rows
@@ -280,13 +279,9 @@ class _Run:
 
     def _export(self, out: Path, tokens: int) -> None:
         """Writes the model; with LoRA its merged weights, and the adapter too."""
-        weights, solver = self._learners.module_weights(SOLVER), self._solver
-        settings: dict[str, Any] = {"rank": solver.lora_rank, "alpha": 2 * solver.lora_rank}
-        part = self._files.work / "export.part"
+        part = (self._files.work / "export.part").resolve()
         shutil.rmtree(part, ignore_errors=True)
-        export_model(self._model, weights, part, dtype="bfloat16", **settings)
-        if solver.lora_rank:
-            export_adapter(self._model, weights, part / ADAPTER, **settings)
+        self._learners.export(SOLVER, self._model, part, dtype="bfloat16", adapter=part / ADAPTER)
         (part / "README.md").write_text(card(self._plan, self._model, tokens), encoding="utf-8")
         out.mkdir(parents=True, exist_ok=True)
         # config.json marks the model as complete.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from envs.hidden_conventions import CONVENTIONS, DEMONSTRATION_SETS, SETS, tool_set
+from envs.trusting import restricted
 from policies import tiny
 from policies.curator.fixed import IDLE
 from policies.curator.proposal_text import read_proposal
@@ -29,6 +30,7 @@ from policies.tiny.hidden import (
     helping,
     hidden_demonstrations,
     hidden_proposals,
+    hidden_source,
 )
 from policies.tiny.measure import PLAIN, Count
 from policies.tiny.measure_hidden import measure_hidden
@@ -37,6 +39,11 @@ from policies.tiny.measure_hidden import measure_hidden
 @pytest.fixture(scope="module")
 def played() -> list[Demonstration]:
     return list(itertools.islice(hidden_demonstrations(0), 3000))
+
+
+def test_a_command_needs_no_trust_for_the_models_own_source() -> None:
+    with restricted(["tiny", "build", "--hidden"]):
+        assert hidden_source().name == "hidden"
 
 
 def planned(played: list[Demonstration], kind: str) -> list[bool]:

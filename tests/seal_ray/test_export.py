@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from policies.models import open_model
-from seal_ray.run.export import export_adapter, export_model, model_card, release
+from seal_ray.run.export import model_card, release
+from seal_ray.training.weights import export_adapter, export_model
 from tests.command_line import RunMain
 from tests.policies.chat_models import random_chat_model
 from tests.policies.models import load, load_adapted, random_adapter

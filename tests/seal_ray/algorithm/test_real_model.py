@@ -17,8 +17,7 @@ from policies.engine.transformers_engine import TransformersEngine, Transformers
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.run.export import export_model
-from seal_ray.training.weights import lora_adapter
+from seal_ray.training.weights import export_model, lora_adapter
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.runs import assert_equal, built

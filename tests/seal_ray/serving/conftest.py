@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from policies import tiny
 from policies.engine import Adapter
 from policies.models import open_model
-from seal_ray.run.export import export_adapter, export_model
+from seal_ray.training.weights import export_adapter, export_model
 from tests.policies.models import random_adapter
 from tests.readme import example
 from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running, serving

@@ -16,9 +16,11 @@ from torch import Tensor
 
 from envs.errors import SealError
 from envs.roles import SOLVER
+from policies.models import open_model
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.training import learner_group
 from seal_ray.training.learner_group import SealLearnerGroup
+from seal_ray.training.weights import export_adapter, export_model
 from tests.policies.models import VOCABULARY
 from tests.seal_ray.training.learners import (
     OFF_POLICY_WEIGHT,
@@ -161,6 +163,22 @@ def check_fewer_learners_restore_unless_shards_are_missing(case: Case, path: str
     shutil.rmtree(Path(path) / "shards")  # as if a checkpoint was copied without its parts
     with pytest.raises(SealError, match="the checkpoint's weights are not there"):
         local.restore_from_path(path)
+
+
+def test_the_first_learner_writes_the_model_and_what_lora_has_learnt(case: Case, tmp_path: Path) -> None:
+    solver = case.config.spec.agents[SOLVER]
+    base, state = open_model(solver.model), case.group.module_weights(SOLVER)
+    lora = {"rank": solver.lora_rank, "alpha": solver.lora_alpha}
+    for dtype in ("float32", "bfloat16"):
+        own, adapter, expected = (tmp_path / dtype / name for name in ("own", "adapter", "expected"))
+        case.group.export(SOLVER, base, own, dtype=dtype, adapter=adapter)
+        export_model(base, state, expected, dtype=dtype, **lora)
+        assert (own / "model.safetensors").read_bytes() == (expected / "model.safetensors").read_bytes()
+        assert adapter.exists() == bool(solver.lora_rank)
+    if solver.lora_rank:
+        export_adapter(base, state, tmp_path / "expected", **lora)
+        for file in adapter.iterdir():
+            assert file.read_bytes() == (tmp_path / "expected" / file.name).read_bytes()
 
 
 @pytest.mark.parametrize("case", [("local", "full"), ("ddp", "lora")], indirect=True, ids="-".join)

@@ -18,9 +18,8 @@ from policies.engine.requests import check_shapes, checkpoint_shapes
 from policies.models import open_model
 from policies.models.writing import write_model
 from seal_ray.grpo.rows import Minibatch
-from seal_ray.run.export import export_model
 from seal_ray.training.module import PACKED, LMModule
-from seal_ray.training.weights import full_weights, lora_adapter
+from seal_ray.training.weights import export_model, full_weights, lora_adapter
 from tests.policies.models import byte_tokenizer, load, random_llama, random_qwen2
 from tests.seal_ray.training.learners import (
     PlainLearner,
