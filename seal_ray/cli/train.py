@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from envs.diagnosis import Label
-from envs.errors import UserError, check_known, note_on_jobs
+from envs.errors import SealError, UserError, check_known, note_on_jobs
 from envs.received import read_yaml
 from envs.trusting import import_names, require_trust, trust_names, untrusted
 from seal_ray.cli import options as opt
@@ -49,6 +49,9 @@ def command(
     resume: opt.Resume = None,
     storage: opt.Storage = None,
     wandb: Annotated[str, typer.Option(help="off, auto (offline without a key), online or offline.")] = "auto",
+    max_restarts: Annotated[
+        int, typer.Option(help="After a fault, times to resume from the newest checkpoint by itself.", min=0)
+    ] = 0,
     dry_run: opt.DryRun = False,
     _trust: opt.Trust = False,
 ) -> None:
@@ -84,7 +87,7 @@ def command(
     if dry_run:
         _show_plan(console, made)
     else:
-        _train(console, made, folder, source, storage, new=resume is None, wandb=wandb)
+        _train(console, made, folder, source, storage, new=resume is None, wandb=wandb, restarts=max_restarts)
 
 
 def check_places(words: Sequence[str]) -> None:
@@ -102,9 +105,19 @@ def check_places(words: Sequence[str]) -> None:
 
 
 def _train(
-    console: Console, made: "SealConfig", path: Path, source: Path, storage: str | None, *, new: bool, wandb: str
+    console: Console,
+    made: "SealConfig",
+    path: Path,
+    source: Path,
+    storage: str | None,
+    *,
+    new: bool,
+    wandb: str,
+    restarts: int,
 ) -> None:
-    """Trains in a run folder, with settings from `source`."""
+    """Trains in a run folder, with settings from `source`; after a fault again from the newest checkpoint."""
+    from ray.exceptions import RayError
+
     from seal_ray.algorithm.checks import check_memory, check_run
     from seal_ray.report.files import RunFolder
     from seal_ray.run import checkpoints
@@ -122,9 +135,14 @@ def _train(
         if Path(place).is_file():
             require_trust("settings of wandb, which say where your key is sent", place)
     say = partial(print_line, console)
-    checkpoint = None if new else next(reversed(checkpoints.stored(path / "checkpoints")), None)
-    if not new and checkpoint is None:
-        say(f"no checkpoint in {path}; starting from scratch")
+
+    def newest() -> Path | None:
+        found = next(reversed(checkpoints.stored(path / "checkpoints")), None)
+        if found is None:
+            say(f"no checkpoint in {path}; starting from scratch")
+        return found
+
+    checkpoint = None if new else newest()
     with live_panel(console) as panel, mirrored(path, storage, say, new=new) as push:
         progress = TrainingProgress(console, spec.training.rounds, panel)
 
@@ -133,13 +151,21 @@ def _train(
             if "perf/checkpoint_seconds" in metrics:
                 push()
 
-        say(f"run {path}: connecting to Ray")
-        with connected():
-            check_fits(spec)
-            folder = RunFolder(path)
-            folder.write_config({"seed": made.seed, **sections})
-            Signature(path).sign(imports=import_names(sections))
-            outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
+        folder = RunFolder(path)
+        for left in reversed(range(restarts + 1)):
+            say(f"run {path}: connecting to Ray")
+            try:
+                with connected():
+                    check_fits(spec)
+                    folder.write_config({"seed": made.seed, **sections})
+                    Signature(path).sign(imports=import_names(sections))
+                    outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
+                break
+            except (SealError, RayError) as error:
+                if isinstance(error, UserError) or not left:
+                    raise
+                say(f"{' '.join(str(error).split())[:300]}; restarting, {left - 1} more restarts are left")
+                checkpoint = newest()
     if outcome.stopped:
         say(f"stopped after round {outcome.rounds}; resume with: seal-ray train --resume {path}")
     say(f"report: {folder.page}   model: {checkpoints.model_of(str(path))}")

@@ -14,7 +14,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from envs.errors import UserError
+from envs.errors import SealError, UserError
 from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.memory_estimate import Available
 from seal_ray.report.files import RunFolder
@@ -148,6 +148,30 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_scratch(
     assert "no checkpoint in" in said
     assert "starting from scratch" in said
     assert begun == [(7, tmp_path, None)]
+
+
+@pytest.mark.parametrize(("faults", "code"), [(1, 0), (2, 1)])
+def test_after_a_fault_it_resumes_from_the_newest_checkpoint_by_itself(
+    faults: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
+) -> None:
+    begun: list[Path | None] = []
+
+    def train(_: SealConfig, folder: RunFolder, *, resume: Path | None, **__: Any) -> TrainingOutcome:
+        begun.append(resume)
+        checkpoints = [folder.checkpoints / f"round_{number:06d}" for number in range(1, len(begun) + 1)]
+        for name in ("state", "model"):
+            (checkpoints[-1] / name).mkdir(parents=True)
+        if len(begun) <= faults:
+            raise SealError("the learner died\nof a lost node")
+        return TrainingOutcome(9, stopped=False)
+
+    monkeypatch.setattr("seal_ray.run.recorder.train", train)
+    monkeypatch.setattr("seal_ray.run.cluster.connected", nullcontext)
+    monkeypatch.setattr("seal_ray.run.cluster.check_fits", lambda _: None)
+    said = run_main("train", "--name", "it", "--runs", str(tmp_path), "--max-restarts", "1", code=code)
+    assert begun == [None, tmp_path / "it" / "checkpoints" / "round_000001"]
+    assert "died of a lost node" in " ".join(said.split())
+    assert code or "restarting, 0 more restarts are left" in said
 
 
 START = (*example("seal-ray", "train", "training.rounds=10"), "--name", "whole", "--seed", "3", *SMALL)
