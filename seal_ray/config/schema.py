@@ -359,6 +359,9 @@ class FaultToleranceSection(Section):
     step_timeout: Positive = 60.0
     """Seconds that one step of a dialogue may take. A step that takes longer makes its dialogue a fault; its env runner
     is replaced, and the other dialogues are played again with the same seeds."""
+    learner_timeout: Positive = 3600.0
+    """Seconds that a call of learners in processes of their own may take: the gradient steps of a round, a checkpoint.
+    Learners that take longer are killed, and the run ends, or resumes by `train --max-restarts`."""
     max_fault_share: Share = 0.2
     """Largest share of a round's rollouts that may be lost to faults."""
 

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 
 import ray
@@ -26,6 +27,10 @@ GRACE = 10.0
 """Seconds that learners have to end a call in which another one failed."""
 
 R = TypeVar("R")
+
+
+class LearnerTimeout(SealError, TimeoutError):
+    """Learners did not end a call in time."""
 
 
 class SealLearnerGroup(RowsLearnerGroup):
@@ -177,10 +182,13 @@ class SealLearnerGroup(RowsLearnerGroup):
         if self.is_local:
             return [do(self.local, values[0])]
         calls = [actor.apply.remote(do, value) for actor, value in zip(self.actors, values, strict=True)]
-        waiting = calls
+        waiting, limit = calls, self.config.spec.fault_tolerance.learner_timeout
+        deadline = monotonic() + limit
         try:
             while waiting:
-                done, waiting = ray.wait(waiting)
+                done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - monotonic()))
+                if not done:
+                    raise LearnerTimeout(f"learner: no answer within {limit:g} s (fault_tolerance.learner_timeout).")
                 ray.get(done)
         except Exception as error:
             _, stuck = ray.wait(waiting, num_returns=len(waiting), timeout=GRACE) if waiting else ([], [])
@@ -188,7 +196,7 @@ class SealLearnerGroup(RowsLearnerGroup):
                 for actor in self.actors:
                     ray.kill(actor)
             cause = cause_of(error)
-            if isinstance(cause, SealError):
+            if isinstance(cause, SealError) and cause is not error:
                 raise cause from error
             raise
         results: list[R] = ray.get(calls)

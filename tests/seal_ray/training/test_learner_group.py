@@ -1,6 +1,8 @@
 """Losses, gradients and steps are those of the plain reference; and state goes to disk and back to the last bit."""
 
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,7 +21,7 @@ from envs.roles import SOLVER
 from policies.models import open_model
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.training import learner_group
-from seal_ray.training.learner_group import SealLearnerGroup
+from seal_ray.training.learner_group import LearnerTimeout, SealLearnerGroup
 from seal_ray.training.weights import export_adapter, export_model
 from tests.policies.models import VOCABULARY
 from tests.seal_ray.training.learners import (
@@ -208,3 +210,17 @@ def test_the_failure_of_one_learner_is_raised_at_once(case: Case, monkeypatch: p
     assert perf_counter() - started < 20
     with pytest.raises(RayActorError):
         case.group.get_state()
+
+
+def test_a_learner_without_an_answer_is_noticed_and_killed(
+    model: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner_group, "GRACE", 1.0)
+    group = build_group(learner_config(model, num_learners=1).fault_tolerance(learner_timeout=8.0))
+    (process,) = group._on_all(lambda _: os.getpid())
+    os.kill(process, signal.SIGSTOP)
+    with pytest.raises(LearnerTimeout, match=r"no answer within 8 s \(fault_tolerance\.learner_timeout\)"):
+        group.module_weights(SOLVER)
+    with pytest.raises(RayActorError):
+        group.module_weights(SOLVER)
+    group.shutdown()  # type: ignore[no-untyped-call]
