@@ -266,23 +266,6 @@ def test_openai_s_client_knows_the_errors(server: Running) -> None:
             client.chat.completions.create(**{**CHAT, "messages": []})
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(b"", b"\xff\xfe", b"[" * 100_000),
-        {"model": NAME},
-        {**CHAT, "messages": [{"role": "assistant", "audio": {"id": "x"}}]},
-        {**CHAT, "max_tokens": 10 * CONTEXT},
-        {**CHAT, "stream": True, "messages": [{"role": "user", "content": "word " * 2 * CONTEXT}]},
-    ],
-    ids=lambda body: str(body)[:60],
-)
-def test_what_cannot_be_answered_is_a_400_with_a_reason(server: Running, body: Any) -> None:
-    answer = server.post(body)
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["error"]["message"]
-
-
 def test_a_client_is_told_in_openais_words_what_does_not_fit(server: Running) -> None:
     long = "word " * 2 * CONTEXT
     chat = {**CHAT, "messages": [{"role": "user", "content": long}]}
