@@ -25,6 +25,7 @@ from policies.engine import Adapter
 from policies.models import open_model
 from policies.prompting import ChatFormat
 from policies.trajectory import End
+from seal_ray.report.files import JsonLines
 from tests.conftest import TABLE
 from tests.policies.models import greedy, load, load_adapted
 from tests.processes import seal_ray, title, tree
@@ -61,7 +62,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 def evaluate(out: Path, *command: str) -> list[dict[str, Any]]:
     seal_ray(*command, "--context", str(CONTEXT), "--response", str(RESPONSE), "--out", str(out))
-    return [json.loads(line) for line in (out / "trajectories.jsonl").read_text("utf-8").split("\n")[:-1]]
+    return JsonLines(out / "trajectories.jsonl").rows()
 
 
 def test_it_is_healthy_and_lists_its_models(server: Running) -> None:
