@@ -199,7 +199,7 @@ def test_code_is_never_executed(dialect: Dialect, code: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("task", [FILES, MATH], ids=lambda task: task.id)
 def test_only_documented_tools_are_called(dialect: Dialect, task: Task, tmp_path: Path) -> None:
     for place, name in enumerate(REFUSED_NAMES):
-        # What a name is refused for is independent of its arguments: the first name has all, each other one some.
+        # Arguments do not decide whether a name is refused: the first name has all of them, each other one some.
         for arguments in REFUSED_ARGUMENTS[place % 4 :: 4] if place else REFUSED_ARGUMENTS:
             text = dialect.render_calls([ToolCall(name, arguments)])
             if not any(made.name in {"ls", "cd"} for made in dialect.parse(text).calls):  # `ls` may be meant after all
