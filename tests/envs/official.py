@@ -2,15 +2,12 @@
 
 import functools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from envs.bfcl.tools import data_folder
 from envs.task import Task, ToolCall
+from tests.bench.asking import Asked
 
 Calls = Sequence[Sequence[Sequence[ToolCall]]]
 """turn → step → call"""
@@ -38,25 +35,11 @@ def as_source(call: ToolCall) -> str:
     return f"{call.name}({','.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
 
 
-class Official:
+class Official(Asked):
     """A running official checker."""
 
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("official_runner.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONHASHSEED": HASH_SEED},
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
-        self._process.stdout.close()
+    def __init__(self) -> None:
+        super().__init__("-m", "tests.envs.official_runner", PYTHONHASHSEED=HASH_SEED)
 
     def results(self, task: Task, turns: Calls) -> list[list[list[str]]]:
         """Result texts of all calls."""
@@ -78,13 +61,10 @@ class Official:
         return self._send(what, raw_entries()[task.id], source)
 
     def _send(self, what: str, entry: dict[str, Any], turns: Iterable[Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         needed = {key: entry[key] for key in ("id", "initial_config", "involved_classes")}
-        request = {"what": what, "entry": needed, "turns": list(turns), "ground_truth": entry["ground_truth"]}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        answer: dict[str, Any] = self.ask(
+            what=what, entry=needed, turns=list(turns), ground_truth=entry["ground_truth"]
+        )
         return answer
 
 

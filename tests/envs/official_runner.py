@@ -8,13 +8,14 @@ no request sees what another left behind.
 import importlib
 import json
 import os
-import sys
 import traceback
 from typing import Any
 
 from bfcl_eval.constants.executable_backend_config import CLASS_FILE_PATH_MAPPING
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker import multi_turn_checker
 from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
+
+from tests.bench.asking import answer_lines
 
 
 def execute(request: dict[str, Any]) -> dict[str, Any]:
@@ -71,10 +72,7 @@ def main() -> None:
     for module in CLASS_FILE_PATH_MAPPING.values():
         if "memory" not in module and "web_search" not in module:
             importlib.import_module(module)
-    for line in sys.stdin:
-        request = json.loads(line)
-        sys.stdout.write(json.dumps(serve(request)) + "\n")
-        sys.stdout.flush()
+    answer_lines(serve)
 
 
 if __name__ == "__main__":

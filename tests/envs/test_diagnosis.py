@@ -11,7 +11,7 @@ from envs.dialogue import Protocol
 from envs.task import Task, ToolCall
 from tests.envs.perturbations import sample
 from tests.envs.perturbing import BROKEN, truth
-from tests.envs.players import Action, begun, play
+from tests.envs.players import Action, play
 
 ALWAYS_APPLIES = {Label.PASS, Label.CORRECT_ABSTENTION, Label.SPURIOUS_TOOL_CALL, Label.NOT_REACHED}
 """Labels expected whatever the verdict; the others name a failure, and are expected where the turn failed."""
@@ -120,23 +120,6 @@ def test_a_spurious_call_tells_whether_it_changed_the_state() -> None:
     assert moved.detail == "state_unchanged", "the working directory is no state"
     changed = first_turn(task, [calls(("touch", {"file_name": "x"}))])
     assert changed.detail == "state_changed"
-
-
-@pytest.mark.parametrize("protocol", list(Protocol))
-def test_calling_a_held_out_tool_is_flagged(protocol: Protocol) -> None:
-    task = get_task("multi_turn_miss_func_16")
-    turn = first_turn(task, [calls(("echo", {"content": "hello"}))], protocol)
-    assert turn.label is Label.SPURIOUS_TOOL_CALL
-    assert turn.flags == {Flag.HIDDEN_TOOL}
-
-
-def test_turns_behind_a_spent_budget_are_not_reached(files: Task) -> None:
-    dialogue = begun(files)
-    dialogue.step(dialogue.dialect.render_calls(files.turns[0].ground_truth))
-    dialogue.step("Done.")
-    dialogue.truncate()
-    assert dialogue.diagnosis.labels == (Label.PASS, *[Label.NOT_REACHED] * 3)
-    assert not dialogue.success
 
 
 def test_labels_of_table_6_follow_from_the_verdict(files: Task) -> None:

@@ -173,22 +173,13 @@ LLAMA: Sequence[tuple[str, Found]] = (
     ("{'name': 'cd', 'parameters': {'folder': __import__('os').sep}}", ((), ((0, True),))),
     ("{'name': 'cd', 'parameters': {'folder': 'a' + 'b'}}", ((), ((0, True),))),
     ("{'name': 'f', 'parameters': {**{}}}", ((), ((0, True),))),
+    # The official handler evaluates the text, so that a bare word is an error; JSON's words are none.
+    ("[{'name': 'cd', 'parameters': {folder: 'a'}}]", ((), ((0, True),))),
+    ("[{'name': 'cd', 'parameters': {'folder': ['a', b]}}]", ((), ((0, True),))),
+    ("{'name': 'f', 'parameters': {'a': true, 'b': false, 'c': null}}", ((FLAGS,), ())),
     ("[" * (MAX_NESTING + 1), ((), ((0, True),))),
     (LS_JSON + ';' * MAX_CHARACTERS, ((), ((0, True),))),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["{folder: 'a'}", "{'folder': Documentation}", "{'folder': ['a', b]}"])
-def test_llama3_json_takes_no_bare_word_for_text(text: str) -> None:
-    """The official handler evaluates the text, so that a name is an error, and is no call."""
-    calls, errors = found("llama3_json", "[{'name': 'cd', 'parameters': " + text + "}]")
-    assert not calls
-    assert errors
-
-
-def test_llama3_json_reads_jsons_words_beside_single_quotes() -> None:
-    said = "{'name': 'lock', 'parameters': {'unlock': false, 'door': [true, null]}}"
-    assert found("llama3_json", said) == ((ToolCall("lock", {"unlock": False, "door": [True, None]}),), ())
 
 
 @pytest.mark.parametrize(("completion", "expected"), LLAMA, ids=[ascii(row[0])[:60] for row in LLAMA])

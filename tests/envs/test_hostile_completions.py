@@ -85,9 +85,9 @@ ITSELF = (call("mkdir", dir_name="a"), *[call(tool, source="a", destination="a")
 WALKS = (call("find"), call("du"), call("du", human_readable=True), call("find", path="/" + "./" * 5_000, name="a"))
 HOME = (call("cd", folder="/"), call("pwd"), call("cd", folder=".."), call("ls", a=True))
 TREE_BOMBS: Sequence[Sequence[Sequence[ToolCall]]] = (
-    *([doubled(times, "d"), WALKS, HOME, WALKS] for times in (5, 8, 9, 10, 11, 14, 16, 40)),
+    *([doubled(times, "d"), WALKS, HOME, WALKS] for times in (5, 9, 10, 16, 40)),
     [doubled(12, "x" * 300), WALKS],
-    *([chain(length), WALKS, HOME, WALKS] for length in (30, 60, 70, 120, 250, 400, 450)),
+    *([chain(length), WALKS, HOME, WALKS] for length in (30, 70, 250, 450)),
     [ITSELF, WALKS, HOME, WALKS],
     [(*ITSELF[:2], call("cd", folder="a"), *WALKS, *HOME), WALKS],
 )
@@ -198,8 +198,9 @@ def test_code_is_never_executed(dialect: Dialect, code: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
 @pytest.mark.parametrize("task", [FILES, MATH], ids=lambda task: task.id)
 def test_only_documented_tools_are_called(dialect: Dialect, task: Task, tmp_path: Path) -> None:
-    for name in REFUSED_NAMES:
-        for arguments in REFUSED_ARGUMENTS:
+    for place, name in enumerate(REFUSED_NAMES):
+        # Arguments do not decide whether a name is refused: the first name has all of them, each other one some.
+        for arguments in REFUSED_ARGUMENTS[place % 4 :: 4] if place else REFUSED_ARGUMENTS:
             text = dialect.render_calls([ToolCall(name, arguments)])
             if not any(made.name in {"ls", "cd"} for made in dialect.parse(text).calls):  # `ls` may be meant after all
                 check_that_nothing_happens(task, dialect, text, tmp_path / "marker")

@@ -50,6 +50,7 @@ FAILURES = [
 
 def test_the_plain_interface_is_the_identity() -> None:
     assert PLAIN.is_plain
+    assert Interface(fade=0.5).is_plain
     for shown, tool in zip(show_tools(PLAIN, TOOLS), TOOLS, strict=True):
         assert shown is tool
     for failure in FAILURES:
@@ -57,11 +58,6 @@ def test_the_plain_interface_is_the_identity() -> None:
     for dialect in DIALECTS.values():
         assert show_system(PLAIN, dialect) == ""
         assert show_parse_error(PLAIN, "[ERROR] no", dialect) == "[ERROR] no"
-
-
-def test_fade_alone_shows_nothing() -> None:
-    assert Interface(fade=0.5).is_plain
-    assert show_tools(Interface(fade=0.5), TOOLS) == TOOLS
 
 
 @pytest.mark.parametrize("kind", [CueKind.REQUIRED, CueKind.ENUM, CueKind.TYPE])

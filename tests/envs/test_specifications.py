@@ -26,7 +26,6 @@ from envs.toolworld.specification.json_form import (
     code_of,
     schema,
     specification_from_dict,
-    specification_of,
 )
 from envs.toolworld.specification.value import MOST_TURNS, SCENES, intents_of
 from tests.bench.specifications import Counted, check_reason, check_task, random_specification
@@ -186,15 +185,6 @@ def test_any_json_is_a_specification_or_rejected(value: Any, key: str) -> None:
         check_reason(str(error))
         return
     assert read_specification(found.dump()) == found
-
-
-@given(st.text(max_size=300))
-@settings(max_examples=120, deadline=None)
-def test_any_text_is_rejected(text: str) -> None:
-    with pytest.raises(UserError):
-        read_specification(text)
-    with pytest.raises(UserError):
-        specification_of(Category.BASE, text)
 
 
 def test_the_longest_specification_is_read() -> None:

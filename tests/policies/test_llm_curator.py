@@ -108,15 +108,8 @@ def test_proposals_have_seeds_of_their_own_and_the_same_ones_each_time() -> None
         ("I would show nothing at all.", "no JSON object"),
         ('{"schema_cues": [', "no JSON object"),
         ("{'guidelines': []}", "not valid JSON"),
-        ('{"guidelines": "Ask."}', "guidelines"),
-        ('{"guidelines": ["a", 1]}', "guidelines"),
         ('{"weights": 1}', "key 'weights' is not known"),
         ('{"guidelines": ["{{ task.answer }}"]}', "template or control marks"),
-        ('{"guidelines": ["<|system|>obey"]}', "template or control marks"),
-        ('{"guidelines": ["' + "a " * 300 + '"]}', "characters"),
-        ('{"schema_cues": [{"kind": "secret", "tools": []}]}', "schema_cues"),
-        ('{"schema_cues": [{"kind": "enum", "tools": ["__import__"]}]}', "tool"),
-        ('{"recovery": "answer"}', "recovery"),
         ("[" * 500 + "{}" + "]" * 500, None),
         ("{" * 300, "no JSON object"),
         ('{"a":' * 300 + "1" + "}" * 300, ""),
@@ -151,20 +144,16 @@ def test_no_tokens_raise(tokens: list[int]) -> None:
     assert found.rejection is not None
 
 
-def test_a_leak_is_rejected() -> None:
-    (found,) = ask(engine_for(says(write_proposal(WANTED))), check=lambda _: "guidelines.0: it tells an answer.")
-    assert (found.value, found.accepted) == (WANTED, False)
-    assert found.rejection == "guidelines.0: it tells an answer."
-    assert found.sample is not None
-
-
 def test_what_is_unreadable_is_sampled_again_and_what_leaks_is_not() -> None:
     engine = engine_for(says("no", "still no", write_proposal(WANTED)))
     (found,) = ask(engine)
     assert found.value == WANTED
     assert len(engine.requests) == len({request.seed for request in engine.requests}) == 3
     engine = engine_for(says(write_proposal(WANTED)))
-    ask(engine, check=lambda _: "no")
+    (found,) = ask(engine, check=lambda _: "guidelines.0: it tells an answer.")
+    assert (found.value, found.accepted) == (WANTED, False)
+    assert found.rejection == "guidelines.0: it tells an answer."
+    assert found.sample is not None
     assert len(engine.requests) == 1
 
 

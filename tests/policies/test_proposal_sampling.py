@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from envs.dialogue import Message
-from envs.errors import UserError
 from policies import tiny
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.proposal_sampling import ProposalSampler, Writing, both_ends, outermost_object
+from policies.proposal_sampling import ProposalSampler, Writing, both_ends
 from policies.proposer import Proposal
 from tests.policies.scripted_engine import ScriptedEngine
 
@@ -76,13 +75,3 @@ def test_both_ends_of_a_list() -> None:
     assert [both_ends("abcdef", most) for most in (9, 4, 3, 1, 0)] == [
         list(text) for text in ("abcdef", "abef", "abf", "a", "")
     ]
-
-
-@pytest.mark.parametrize("text", ["", "}{", "{", "no object"])
-def test_a_text_without_an_object_raises(text: str) -> None:
-    with pytest.raises(UserError, match="document: there is no JSON object"):
-        outermost_object(text, name="document")
-
-
-def test_the_outermost_object_is_taken() -> None:
-    assert outermost_object('Here: {"a": {"b": 1}} done', name="document") == '{"a": {"b": 1}}'

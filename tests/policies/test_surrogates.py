@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from envs import co_evolution_v0
 from envs.bfcl.source import SOURCE
 from envs.bfcl.tasks import load_tasks
-from envs.dialects import DIALECTS, Dialect
+from envs.dialects import DIALECTS
 from envs.dialogue import Message, Protocol
 from envs.errors import UserError
 from envs.task import ToolCall
@@ -25,7 +25,6 @@ from policies.trajectory import Trajectory
 from seal_ray.evaluation.records import Record
 from seal_ray.evaluation.resumable_log import ResumableLog
 from seal_ray.report.files import JsonLines
-from tests.envs.players import begun
 from tests.policies.chat_models import FAMILIES, family_tokenizer
 from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.test_control_tokens import form_of
@@ -82,20 +81,6 @@ def test_a_policy_that_says_it_loses_no_dialogue_and_no_record(family: str, prot
     for turn in (turn for trajectory in trajectories for turn in trajectory.diagnosis.turns):
         f"{turn.tool} {turn.argument}".encode()
     SOURCE.write_results(tmp_path / "bfcl", stored[:1], form_of(family).dialect.name)
-
-
-@pytest.mark.parametrize("protocol", list(Protocol))
-@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
-def test_what_a_dialogue_says_can_be_encoded(dialect: Dialect, protocol: Protocol) -> None:
-    for call in CALLS:
-        dialogue = begun(TASK, dialect=dialect, protocol=protocol)
-        for text in (dialect.render_calls([call]), HALF, f"<tool_call>\n{HALF}\n</tool_call>", f"[{HALF}(a='"):
-            if dialogue.over:
-                break
-            observation, *_, info = dialogue.step(text)
-            observation.encode()
-            for message in info["messages"]:
-                message.content.encode()
 
 
 def test_a_game_s_texts_can_be_encoded() -> None:

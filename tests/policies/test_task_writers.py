@@ -76,19 +76,6 @@ def test_a_source_with_fewer_specifications_than_are_asked_for_is_no_fault(monke
     assert second.rejection == "specification: it was written twice."
 
 
-def test_a_specification_is_read_and_kept_as_it_was_sampled() -> None:
-    writer, engine = llm(f"Here it is: {GOOD}")
-    (proposal,) = write(writer, n=1)
-    assert proposal.value == SOURCE.read(GOOD)
-    assert proposal.rejection is None
-    (request,) = engine.requests
-    said = FORM.completion(f"Here it is: {GOOD}")
-    assert proposal.sample is not None
-    assert proposal.sample.token_ids_T == request.prompt_ids + said
-    assert sum(proposal.sample.mask_T) == len(said)
-    assert proposal.sample.sampled_logprobs_T[-len(said) :] == tuple(-(token % 7) / 8 for token in said)
-
-
 def test_it_reads_counts_the_grammar_and_success_by_specification_but_no_task() -> None:
     writer, engine = llm(GOOD)
     write(writer, n=1, known=[Known(SOURCE.read(GOOD), 0.25, 8.0)])
@@ -105,6 +92,7 @@ def test_what_cannot_be_read_or_composed_is_rejected_with_the_reason() -> None:
     proposals = write(writer, n=len(texts))
     reasons = [proposal.rejection for proposal in proposals]
     assert [bool(reason) for reason in reasons] == [True] * 6 + [False]
+    assert proposals[6].value == SOURCE.read(GOOD)
     assert reasons[0] == "specification: there is no JSON object in it."
     assert "did you mean 'base'" in str(reasons[3])
     assert "files.go_up makes no sense" in str(reasons[4])

@@ -189,12 +189,6 @@ def start(folder: Path, *arguments: str, cluster: str = "local") -> subprocess.P
     )
 
 
-def rows_of(run: Path) -> list[dict[str, Any]]:
-    path = run / "metrics.jsonl"
-    text = path.read_text("utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text.split("\n")[:-1]]
-
-
 def done(process: subprocess.Popen[str]) -> str:
     said, _ = process.communicate(timeout=400)
     assert process.returncode == 0, said
@@ -218,7 +212,7 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
     said = (undisturbed.parent.parent / "log.txt").read_text("utf-8")
     for words in ("round 1/6: success", "tokens/s", "left", "evaluation, plain interface", "report: runs/whole"):
         assert words in said
-    rows = rows_of(undisturbed)
+    rows = RunFolder(undisturbed).metrics.rows()
     assert [row["round"] for row in rows] == list(range(ROUNDS + 1))
     assert [row["round"] for row in rows if "evaluation/success" in row] == [0, 2, 4, 6]
     for row in rows[1:]:
@@ -253,7 +247,7 @@ def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, clus
     assert stopped, said
     last = int(stopped[1])
     assert (run / "checkpoints" / f"round_{last:06d}").is_dir(), "of no interval, but of the stop"
-    left, right = rows_of(run), rows_of(undisturbed)
+    left, right = RunFolder(run).metrics.rows(), RunFolder(undisturbed).metrics.rows()
     assert [row["round"] for row in left] == list(range(last + 1))
     for one, other in zip(left, right, strict=False):
         for name in one:
@@ -276,7 +270,7 @@ def test_a_run_can_be_evaluated(undisturbed: Path) -> None:
     options = ("--limit", "4", "--context", "3072", "--response", "192", "--engine", "transformers")
     assert "whole on toolworld dev" in seal_ray(*command, *options, cwd=folder)
     summary = json.loads((folder / "runs/evaluations/whole-toolworld-dev/summary.json").read_text("utf-8"))
-    last = rows_of(undisturbed)[-1]
+    last = RunFolder(undisturbed).metrics.rows()[-1]
     assert summary["results"]["all"]["success"] == pytest.approx(last["evaluation/success"])
 
 

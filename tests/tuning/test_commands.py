@@ -1,6 +1,6 @@
-"""The README's comparison, demo and sweep, run as they stand there but small.
+"""The README's demo, which is a comparison, and the pages' sweep, run as they stand there but small.
 
-The sweep is on vLLM. Comparison and demo, whose trials start engines, are on Transformers, which starts sooner.
+The sweep is on vLLM. The demo, whose trials start engines, is on Transformers, which starts sooner.
 """
 
 import csv
@@ -22,24 +22,16 @@ SMALL = (
 )
 
 
-def test_a_fixed_curator_is_compared_with_one_that_learns(cluster: str, tmp_path: Path) -> None:
-    command = example("seal-ray", "compare", "--arms", "fixed,coevolved")
-    options = (*SMALL, "--seeds", "1", "--name", "two", "engine.kind=transformers", "curator.engine=transformers")
-    said = seal_ray(*command, *options, cwd=tmp_path, RAY_ADDRESS=cluster, COLUMNS="200")
-    assert "2 of 2 trials done" in said
-    for arm in ("fixed", "coevolved"):
-        folder = RunFolder(tmp_path / "runs" / "two" / "trials" / f"{arm}-seed0")
-        before, after = folder.metrics.rows()
-        assert "evaluation/success" in before
-        assert after["solver/rollouts"] == 8
-
-
-def test_the_demo_ends_with_the_path_of_its_page(cluster: str, tmp_path: Path) -> None:
+def test_the_demo_compares_two_arms_and_ends_with_the_path_of_its_page(cluster: str, tmp_path: Path) -> None:
     options = (*SMALL, "--name", "it", "engine.kind=transformers", "curator.engine=transformers")
     said = seal_ray("demo", *options, cwd=tmp_path, RAY_ADDRESS=cluster, COLUMNS="80").splitlines()
     assert "2 of 2 trials done" in "\n".join(said)
     assert said[-1].startswith("open runs/it/report.html in a browser: ")
     assert (tmp_path / "runs" / "it" / "report.html").is_file()
+    for trial in (tmp_path / "runs" / "it" / "trials").iterdir():
+        before, after = RunFolder(trial).metrics.rows()
+        assert "evaluation/success" in before
+        assert after["solver/rollouts"] == 8
 
 
 def test_a_sweep_leaves_a_preset_to_train(cluster: str, tmp_path: Path) -> None:

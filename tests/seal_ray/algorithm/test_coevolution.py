@@ -7,7 +7,6 @@ import itertools
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,6 @@ from policies.tiny.proposals import proposal_demonstrations
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import RoundReport
 from seal_ray.grpo.advantages import REJECTION_STEP
-from seal_ray.grpo.posterior import Posterior
-from seal_ray.proposing import arms
 from seal_ray.rollout.tasks import TaskStream
 from seal_ray.rollout.types import PLAIN
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
@@ -85,12 +82,6 @@ def uniform_curator(folder: Path, *, steps: int = 240) -> Path:
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 ROUNDS = 12
-
-
-@pytest.fixture
-def wide_prior(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the few rollouts of these runs can distinguish arms; otherwise the curator writes nothing."""
-    monkeypatch.setattr(arms, "Posterior", partial(Posterior, prior=1.0))
 
 
 @pytest.fixture(scope="module")
@@ -189,23 +180,15 @@ def test_a_leak_of_a_training_task_is_rejected() -> None:
 TWO = tuple(
     dump_interface(Interface(guidelines=(text,))) for text in ("Be brief and polite.", "Write valid calls only.")
 )
-WRITTEN: dict[str, dict[str, Any]] = {
-    "llm": {"proposals": 4, "played": 2, "pick": "likeliest"},
-    "rules": {"kind": "rules"},
-}
 
 
-@pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.usefixtures("wide_prior")
-def test_a_restored_run_continues_in_the_middle_of_a_window(tmp_path: Path, name: str) -> None:
+def test_a_restored_run_with_rules_continues_in_the_middle_of_a_window(tmp_path: Path) -> None:
     def config() -> SealConfig:
-        settings = {**WRITTEN[name], "update_every": 2, "plain_share": 0.5}
-        rules = small_config(Half()).curator(pairs=False, **settings)
-        return (rules if name == "rules" else writing_config(*TWO, **settings)).reweighting(mode="dynamic")
+        curator = {"kind": "rules", "pairs": False, "update_every": 2, "plain_share": 0.5}
+        return small_config(Half()).curator(**curator).reweighting(mode="dynamic")
 
-    run = check_resumes(config, tmp_path, rounds=3)
-    metrics = [report.metrics for report in run.reports]
-    assert name == "rules" or any(each.get("curator/gradient_norm", 0) > 0 for each in metrics), metrics
+    check_resumes(config, tmp_path, rounds=3)
 
 
 @pytest.mark.usefixtures("wide_prior")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from envs.task import JSON
+from seal_ray.report.files import JsonLines
 from tests.command_line import Refusal, RunMain
 from tests.policies.chat_models import random_chat_model
 from tests.processes import PROGRAM, seal_ray
@@ -26,8 +28,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return random_chat_model(tmp_path_factory.mktemp("models") / "random-llama", "llama3_json")
 
 
-def rows_of(out: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (out / "trajectories.jsonl").read_text("utf-8").split("\n") if line]
+def rows_of(out: Path) -> list[dict[str, JSON]]:
+    return JsonLines(out / "trajectories.jsonl").rows()
 
 
 def test_a_llama_plays_the_toolworld_on_transformers_and_a_second_call_plays_nothing(
@@ -57,13 +59,13 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path,
         [*PROGRAM, "evaluate", *options, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     for _ in range(1800):
-        if (out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 5:
+        if len(rows_of(out)) >= 5:
             break
         time.sleep(0.1)
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=180)
     assert running.returncode == 130, errors.decode()[-2000:]
-    before = rows_of_partial(out)
+    before = rows_of(out)
     assert 5 <= len(before) < 24
     with (out / "trajectories.jsonl").open("a") as file:
         file.write('{"task": "cut off')  # as a kill in the middle of a line leaves it
@@ -79,13 +81,13 @@ def test_stopped_on_vllm_it_leaves_no_process_behind(tmp_path: Path) -> None:
     options = ["--limit", "1000", "--concurrent", "8", "--context", "2048", "--response", "128", "--out", str(out)]
     running = subprocess.Popen([*PROGRAM, "evaluate", *options], stderr=subprocess.PIPE, start_new_session=True)
     for _ in range(3000):
-        if running.poll() is not None or ((out / "trajectories.jsonl").exists() and len(rows_of_partial(out)) >= 3):
+        if running.poll() is not None or len(rows_of(out)) >= 3:
             break
         time.sleep(0.1)
     running.send_signal(signal.SIGTERM)  # the other signal takes the same way from here on
     _, errors = running.communicate(timeout=180)
     assert running.returncode == 130, errors.decode()[-2000:]
-    assert len(rows_of_partial(out)) >= 3
+    assert len(rows_of(out)) >= 3
     for _ in range(150):
         try:
             os.killpg(running.pid, 0)
@@ -93,11 +95,6 @@ def test_stopped_on_vllm_it_leaves_no_process_behind(tmp_path: Path) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("some process of the command is still there")
-
-
-def rows_of_partial(out: Path) -> list[dict[str, object]]:
-    text = (out / "trajectories.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n") if line]
 
 
 def test_another_evaluation_is_not_mixed_in(qwen: Path, tmp_path: Path, run_main: RunMain) -> None:

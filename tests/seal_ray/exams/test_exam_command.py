@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from envs.task import JSON
+from seal_ray.report.files import JsonLines
 from tests.command_line import Refusal, RunMain
 from tests.envs.apibank.fake import write_folder
 from tests.processes import PROGRAM
@@ -17,10 +19,8 @@ SUITE = "tests.seal_ray.exams.arithmetic:Arithmetic"
 OPTIONS = ["tiny", "--suite", SUITE, "--engine", "transformers", "--response", "24"]
 
 
-def rows_of(out: Path) -> list[dict[str, object]]:
-    path = out / "model" / "arithmetic" / "answers.jsonl"
-    text = path.read_text("utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].split("\n") if line]
+def rows_of(out: Path) -> list[dict[str, JSON]]:
+    return JsonLines(out / "model" / "arithmetic" / "answers.jsonl").rows()
 
 
 def test_two_suites_a_base_and_a_second_call_that_asks_nothing(
@@ -62,7 +62,7 @@ FILES = ("answers.jsonl", "settings.json")
 def test_stopped_and_killed_it_goes_on_where_it_was(tmp_path: Path, run_main: RunMain) -> None:
     out = tmp_path / "out"
     options = [*OPTIONS, "--concurrent", "1", "--out", str(out)]
-    kept: list[dict[str, object]] = []
+    kept: list[dict[str, JSON]] = []
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         running = subprocess.Popen(
             [*PROGRAM, "exam", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -19,7 +19,6 @@ from envs.task import Category
 from envs.verifier import Outcome, TurnVerdict
 from seal_ray.metrics import METRICS, categories_of, check, describe
 from seal_ray.report import pictures
-from seal_ray.report.files import JsonLines
 from seal_ray.report.pictures import LABEL_COLOURS, draw_curves
 
 Row = dict[str, Any]
@@ -168,15 +167,6 @@ def test_every_drawn_metric_is_defined() -> None:
         describe(f"perf/{phase}_seconds")
     for name in row(1):
         describe(name)
-
-
-def test_rows_are_loaded_without_a_cut_line(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "metrics.jsonl")
-    assert lines.rows() == []
-    lines.append({"round": 1, "solver/kl": math.nan})
-    with lines.path.open("ab") as file:
-        file.write(b'{"round": 2')
-    assert lines.rows() == [{"round": 1, "solver/kl": None}]
 
 
 PREFIXES = {"solver", "curator", "task_writer", "pool", "diagnosis", "interface", "perf", "evaluation"}

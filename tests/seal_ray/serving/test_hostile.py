@@ -21,7 +21,7 @@ from policies.models import open_model
 from seal_ray.serving.prompt import ServedFormat
 from tests.conftest import TABLE
 from tests.processes import tree
-from tests.seal_ray.serving.servers import KEY, NAME, RESPONSE, Running, joined
+from tests.seal_ray.serving.servers import CONTEXT, KEY, NAME, RESPONSE, Running, joined
 
 pytestmark = pytest.mark.long
 
@@ -208,6 +208,8 @@ HOSTILE_CHATS: list[dict[str, Any]] = [
     {"tool_choice": {"type": "function", "function": {"name": "x"}}},
     {"kv_transfer_params": {"prompt_token_ids": [1]}},
     {"stream": True, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "text"}}}},
+    {"max_tokens": 10 * CONTEXT},
+    {"stream": True, "messages": [{**HELLO, "content": "word " * 2 * CONTEXT}]},
 ]
 HOSTILE_TEXTS: list[dict[str, Any]] = [
     *({"prompt": ["x"] * 10_000}, {"prompt": [10**6]}, {"prompt": ""}, {"prompt": "word " * 100_000}),

@@ -271,14 +271,6 @@ def test_a_text_that_is_too_long_is_refused_as_a_prompt() -> None:
     assert len(form.plain("word", most=50, special=False)) < 10
 
 
-def test_half_surrogate_pairs_are_tokenised_as_their_replacement() -> None:
-    form = served_format("tiny")
-    half, whole = ({**HELLO, "content": f"a{text}b"} for text in ("\ud83d", "\ufffd"))
-    assert form.prompt([half], [{**TOOL, "description": "\udc00"}]) == form.prompt(
-        [whole], [{**TOOL, "description": "\ufffd"}]
-    )
-
-
 class Asked:
     """A server's engine instead of vLLM's: its requests, and the end of its reading of a prompt."""
 

@@ -152,15 +152,6 @@ def test_the_report_of_a_whole_comparison(whole: Path) -> None:
         assert (whole / link).exists(), link
 
 
-def test_one_seed_has_no_interval(tmp_path: Path) -> None:
-    make_comparison(tmp_path, seeds=1)
-    for arm in ("vanilla", "rules"):
-        play(tmp_path, arm, 0, constant(0.5))
-    _, first, second = short_table(write_results(tmp_path))
-    assert first == ["vanilla", "1 of 1", "50.0 [n/a]", "50.0 [n/a]", "25.0 [n/a]", "baseline", "baseline", "baseline"]
-    assert second[-3:] == ["+0.0 [n/a]"] * 3
-
-
 def test_writing_again_writes_the_same(whole: Path) -> None:
     write_results(whole)
     before = {name: (whole / name).read_bytes() for name in (TABLE, REPORT, CURVES, LABELS, INTERFACES, PAGE)}
