@@ -126,17 +126,20 @@ def test_proposals_can_be_read_and_mostly_advise_against_what_fails() -> None:
     assert len({each.answers for each in found}) > 100
 
 
-def test_a_proposal_in_tokens_is_its_prompt_and_its_answer() -> None:
+@pytest.mark.parametrize("answers", [1, 3])
+def test_a_proposal_in_tokens_is_its_prompt_and_its_answers(answers: int) -> None:
     form = ChatFormat.load(tiny.FOLDER, DIALECTS["qwen"])
-    for each in itertools.islice(proposal_demonstrations(1), 20):
+    for each in itertools.islice(proposal_demonstrations(1, answers=answers), 20 // answers):
         example = encode_proposal(each, form)
         asked = form.chat(each.messages)
         assert example.token_ids_T[: len(asked)] == asked
         assert example.said_T == (False,) * len(asked) + (True,) * (len(example.token_ids_T) - len(asked))
-        assert form.text(example.token_ids_T[len(asked) :]) == each.answers[0]
-        begins = [form.text(example.token_ids_T[place:]) for place in example.decided]
-        advice = read_proposal(each.answers[0]).guidelines
-        assert [text for begin, text in zip(begins[1:], advice, strict=True) if not begin.startswith(text)] == []
+        begins = example.answers or (len(asked),)
+        parts = [example.token_ids_T[a:b] for a, b in itertools.pairwise((*begins, len(example.token_ids_T)))]
+        assert tuple(map(form.text, parts)) == each.answers
+        decided = [form.text(example.token_ids_T[place:]) for place in example.decided]
+        subjects = [text for answer in each.answers for text in ("{", *read_proposal(answer).guidelines)]
+        assert [text for begin, text in zip(decided, subjects, strict=True) if not begin.startswith(text)] == []
 
 
 def test_the_same_seed_gives_the_same_demonstrations() -> None:
