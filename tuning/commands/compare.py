@@ -178,8 +178,8 @@ def demo(
     command(settings, arms=arms, seeds=1, rounds=rounds, preset="tiny-rare", name=name, runs=runs)
     print_line(
         make_console(),
-        f"open {runs / name / PAGE} in a browser: look at the curves, where the arm with the curator usually ends "
-        "above vanilla, and on the page of its run at what the curator proposed and which tasks changed.",
+        f"open {runs / name / PAGE} in a browser: look at the curves of both arms, and on the page of the curator's "
+        "run at what it proposed and which tasks changed.",
     )
 
 
