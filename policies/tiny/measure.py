@@ -53,7 +53,11 @@ class Measured:
 
 
 def interfaces() -> dict[str, Interface]:
-    """The measured interfaces by name: plain, one guideline for each behaviour, other cues, and a harmful one."""
+    """The measured interfaces by name.
+
+    They are plain, a guideline for each behaviour as in demonstrations and one of the curator's, the sentences of rules
+    and placebo, other cues, and a harmful guideline.
+    """
     shown, held_out = SOLVER_WORDINGS.behaviours, CURATOR_WORDINGS.behaviours
     guided = {f"guideline: {each}": Interface(guidelines=(texts[0],)) for each, texts in shown.items()}
     unseen = {f"the curator's: {each}": Interface(guidelines=(texts[0],)) for each, texts in held_out.items()}
