@@ -53,7 +53,7 @@ class SchemaCue:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface. `fade`, 0 to 1, is kept for documents that have it; nothing reads it."""
+    """One interface. `fade`, 0 to 1, is that of documents from elsewhere; training refuses one above 0."""
 
     schema_cues: tuple[SchemaCue, ...] = ()
     recovery: RecoveryLevel = RecoveryLevel.NONE
