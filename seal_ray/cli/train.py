@@ -118,7 +118,6 @@ def _train(
     """Trains in a run folder, with settings from `source`; after a fault again from the newest checkpoint."""
     from ray.exceptions import RayError
 
-    from seal_ray.algorithm.checks import check_memory, check_run
     from seal_ray.report.files import RunFolder
     from seal_ray.run import checkpoints
     from seal_ray.run.cluster import check_fits, connected
@@ -127,13 +126,7 @@ def _train(
     from seal_ray.run.storage import mirrored
 
     sections, spec = made.to_sections(), made.spec
-    if new:
-        _check_new(path)
-        trust_names(sections, source)
-    check_memory(spec, check_run(spec))
-    for place in ("wandb/settings", ".wandb/settings") if wandb != "off" else ():
-        if Path(place).is_file():
-            require_trust("settings of wandb, which say where your key is sent", place)
+    _check_start(made, path, source, new=new, wandb=wandb)
     say = partial(print_line, console)
 
     def newest() -> Path | None:
@@ -151,12 +144,12 @@ def _train(
             if "perf/checkpoint_seconds" in metrics:
                 push()
 
-        folder = RunFolder(path)
         for left in reversed(range(restarts + 1)):
             say(f"run {path}: connecting to Ray")
             try:
                 with connected():
                     check_fits(spec)
+                    folder = RunFolder(path)
                     folder.write_config({"seed": made.seed, **sections})
                     Signature(path).sign(imports=import_names(sections))
                     outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
@@ -169,6 +162,19 @@ def _train(
     if outcome.stopped:
         say(f"stopped after round {outcome.rounds}; resume with: seal-ray train --resume {path}")
     say(f"report: {folder.page}   model: {checkpoints.model_of(str(path))}")
+
+
+def _check_start(made: "SealConfig", path: Path, source: Path, *, new: bool, wandb: str) -> None:
+    """Raises `UserError` if the run cannot start here, or brings code that the user does not trust."""
+    from seal_ray.algorithm.checks import check_memory, check_run
+
+    if new:
+        _check_new(path)
+        trust_names(made.to_sections(), source)
+    check_memory(made.spec, check_run(made.spec))
+    for place in ("wandb/settings", ".wandb/settings") if wandb != "off" else ():
+        if Path(place).is_file():
+            require_trust("settings of wandb, which say where your key is sent", place)
 
 
 def _check_new(folder: Path) -> None:

@@ -28,6 +28,7 @@ from policies.models import open_model
 from policies.plain_view import PlainView, plain_view
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
+from policies.tiny.behaviours import FIRST_WORDINGS
 from policies.tiny.proposals import proposal_demonstrations
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import RoundReport
@@ -56,7 +57,9 @@ def uniform_curator(folder: Path, *, steps: int = 240) -> Path:
     config = Qwen2Config(**own, **shape, tie_word_embeddings=True, bos_token_id=None)
     model = Qwen2ForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
-    prompts = [form.chat(each.messages) for each in itertools.islice(proposal_demonstrations(0), 100)]
+    prompts = [
+        form.chat(each.messages) for each in itertools.islice(proposal_demonstrations(0, wordings=FIRST_WORDINGS), 100)
+    ]
     prompts.append(form.chat(messages_for(FailureProfile(), incumbent=Interface.plain(), before=Interface.plain())))
     answers = [form.completion(proposal(cue)) for cue in CUES]
     width = max(map(len, answers))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 from ray.exceptions import RayActorError
 from torch import Tensor
@@ -217,7 +218,8 @@ def test_a_learner_without_an_answer_is_noticed_and_killed(
 ) -> None:
     monkeypatch.setattr(learner_group, "GRACE", 1.0)
     group = build_group(learner_config(model, num_learners=1).fault_tolerance(learner_timeout=8.0))
-    (process,) = group._on_all(lambda _: os.getpid())
+    (learner,) = group.actors
+    process = ray.get(learner.apply.remote(lambda _: os.getpid()))
     os.kill(process, signal.SIGSTOP)
     with pytest.raises(LearnerTimeout, match=r"no answer within 8 s \(fault_tolerance\.learner_timeout\)"):
         group.module_weights(SOLVER)
