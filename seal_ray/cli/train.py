@@ -100,7 +100,7 @@ def check_places(words: Sequence[str]) -> None:
             if key not in PLACE.get(section, ()):
                 raise UserError(
                     f"--resume: {section}.{key} is the run's own; only places can change: settings of engine (not kind "
-                    "and dtype), env_runners and learners, and training.microbatch_tokens."
+                    "and dtype), env_runners and learners, their timeouts, and training.microbatch_tokens."
                 )
 
 

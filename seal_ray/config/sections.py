@@ -29,6 +29,7 @@ PLACE: Mapping[str, tuple[str, ...]] = {
     "env_runners": tuple(schema.EnvRunnersSection.model_fields),
     "learners": tuple(schema.LearnersSection.model_fields),
     "training": ("microbatch_tokens",),
+    "fault_tolerance": ("engine_timeout", "learner_timeout"),
 }
 """Section → settings of where and how fast a run computes; results depend on them by rounding alone."""
 
