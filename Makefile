@@ -78,6 +78,7 @@ clients: setup ## play dialogues with seven clients of OpenAI's interfaces, old 
 	done
 	$(BIN)/python -m tests.clients .venv/clients-old .venv/clients-new
 	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/seal_ray/serving/test_scripted.py
+	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/seal_ray/serving/test_serve.py -k own_client
 
 warm: setup ## teach SmolLM2-135M to play, and extract the adapter of smollm2-135m-warm (runs/warm): two hours on two cores, goes on when interrupted
 	@$(BIN)/seal-ray warm-start --model smollm2-135m --out runs/warm-short --tokens 900000 --evaluate-every 110 \

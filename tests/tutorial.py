@@ -1,4 +1,4 @@
-"""`make tutorial`: the blocks of docs/tutorial.md in a fresh folder. The test stops before the comparison."""
+"""`make tutorial`: the blocks of docs/tutorial.md in a fresh folder."""
 
 import re
 import subprocess
@@ -7,44 +7,33 @@ import tempfile
 from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "tutorial.md"
-_REST = "## 3. Compare"
-SHORTER = {r"training\.rounds=\d+": "training.rounds=1 engine.kind=transformers"}
-"""The change of a short tutorial: one round, and an engine that starts sooner."""
 
 
-def blocks(*, short: bool = False) -> list[tuple[str, str]]:
-    """Language and content of each block; of a short tutorial only up to the comparison."""
-    text = PAGE.read_text("utf-8")
-    return re.findall(r"^```(\w+)\n(.*?)^```", text.partition(_REST)[0] if short else text, re.DOTALL | re.MULTILINE)
+def blocks() -> list[tuple[str, str]]:
+    """Language and content of each block."""
+    return re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 
 
-def play(folder: Path, *, short: bool = False) -> str:
-    """Runs the page in a folder, and returns what its commands printed. Raises an `AssertionError` if one fails.
-
-    Args:
-        short: Up to the comparison, with the changes of `SHORTER`.
-    """
+def play(folder: Path) -> str:
+    """Runs the page in a folder, and returns what its commands printed. Raises an `AssertionError` if one fails."""
     script = ["set -e"]
-    for language, content in blocks(short=short):
+    for language, content in blocks():
         if language == "python":
             name = content.removeprefix("# ").split("\n", 1)[0]
             (folder / name).write_text(content, "utf-8")
         elif language == "bash":
             script.append(content)
-    text = "\n".join(script)
-    for pattern, instead in SHORTER.items() if short else ():
-        text = re.sub(pattern, instead, text)
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(folder), "COLUMNS": "160"}
-    command = ["bash", "-m", "-c", text]  # with jobs, which the page ends by their number
+    command = ["bash", "-m", "-c", "\n".join(script)]  # with jobs, which the page ends by their number
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout + done.stderr
 
 
-def missing_lines(output: str, *, short: bool = False) -> list[str]:
+def missing_lines(output: str) -> list[str]:
     """The lines that the page shows and that were not printed, up to a "…"; any number fits any other."""
     printed = {_without_numbers(line) for line in output.splitlines()}
-    shown = [line for language, content in blocks(short=short) if language == "text" for line in content.splitlines()]
+    shown = [line for language, content in blocks() if language == "text" for line in content.splitlines()]
     return [line for line in shown if not any(each.startswith(_without_numbers(line)) for each in printed)]
 
 
