@@ -78,7 +78,7 @@ class Agent:
 
     def export(self, out: Path, *, adapter: Path | None = None) -> None:
         """Writes it as a model folder in its engines' dtype, and what LoRA has learnt to `adapter` too."""
-        self._learners.export(self.name, self.model, out.resolve(), dtype=self.engine_dtype, adapter=adapter)
+        self._learners.export(self.name, self.model, out, dtype=self.engine_dtype, adapter=adapter)
 
     def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """A gradient step for each minibatch. Returns the metrics of `SealLearner`; none without a minibatch.

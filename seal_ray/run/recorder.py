@@ -176,7 +176,7 @@ def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
         is_solver = agent is algorithm.solver
         if not is_solver and not (is_last and agent.spec.trainable):
             continue
-        adapter = (part / checkpoints.ADAPTER).resolve() if is_solver else None
+        adapter = part / checkpoints.ADAPTER if is_solver else None
         agent.export(part / (checkpoints.MODEL if is_solver else agent.name), adapter=adapter)
     return part
 

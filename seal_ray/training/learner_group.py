@@ -104,6 +104,7 @@ class SealLearnerGroup(RowsLearnerGroup):
 
         The weights do not pass through this process. Raises `SealError` if the folder is not shared.
         """
+        out, adapter = out.resolve(), None if adapter is None else adapter.resolve()
         self._on_all(lambda learner: learner.export(module_id, base, out, adapter, dtype=dtype))
         if not (out / "config.json").is_file():
             raise SealError(f"learner: the first learner does not see this machine's folder {out}; share it.")

@@ -279,7 +279,7 @@ class _Run:
 
     def _export(self, out: Path, tokens: int) -> None:
         """Writes the model; with LoRA its merged weights, and the adapter too."""
-        part = (self._files.work / "export.part").resolve()
+        part = self._files.work / "export.part"
         shutil.rmtree(part, ignore_errors=True)
         self._learners.export(SOLVER, self._model, part, dtype="bfloat16", adapter=part / ADAPTER)
         (part / "README.md").write_text(card(self._plan, self._model, tokens), encoding="utf-8")

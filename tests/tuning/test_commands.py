@@ -1,4 +1,4 @@
-"""The README's demo, which is a comparison, and the pages' sweep, run as they stand there but small.
+"""The README's demo, which is a comparison, and the pages' sweep, run as written but small.
 
 The sweep is on vLLM. The demo, whose trials start engines, is on Transformers, which starts sooner.
 """
