@@ -1,52 +1,18 @@
-"""Tokenizers and tiny random models with the real chat templates of Qwen and Llama 3.1.
+"""Tokenizers and tiny random models with the real chat templates of Qwen and Llama 3.1."""
 
-The templates are read from where the official package quotes them: the docstrings of its handlers.
-"""
-
-import ast
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import bfcl_eval
-import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
-from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS
-from policies.models import open_model
+from policies.models import open_model, stand_in
 from policies.models.smollm2 import NAME as SMOLLM2
+from policies.models.stand_in import BACKBONES, quoted_template, save_narrow
 from policies.prompting import ChatFormat
-
-_HANDLERS = Path(bfcl_eval.__file__).parent / "model_handler" / "local_inference"
-_SOURCES = {"qwen": ("qwen_fc.py", "QwenFCHandler"), "llama3_json": ("llama_3_1.py", "LlamaHandler_3_1")}
-_SPECIAL = {
-    "qwen": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-    "llama3_json": [
-        *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>"),
-        *("<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
-    ],
-}
-_END = {"qwen": "<|im_end|>", "llama3_json": "<|eot_id|>"}
-
-
-def quoted_template(dialect: str) -> str:
-    """The chat template that the official handler of this dialect quotes."""
-    file, handler = _SOURCES[dialect]
-    source = (_HANDLERS / file).read_text("utf-8")
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ClassDef) and node.name == handler:
-            methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
-            method = next(each for each in methods if each.name == "_format_prompt")
-            # As it is written, since the template has escapes of its own.
-            quoted = ast.get_source_segment(source, method.body[0])
-            assert quoted is not None
-            return textwrap.dedent(quoted.partition('"chat_template":\n')[2].removesuffix('"""')).strip()
-    raise AssertionError(f"{handler} has gone")
-
 
 _QWEN_SPECIAL = [
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>"),
@@ -147,28 +113,7 @@ def control_ids(family: str) -> frozenset[int]:
 @cache
 def chat_tokenizer(dialect: str) -> PreTrainedTokenizerFast:
     """A small byte-level BPE with the family's control tokens and template."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    texts = [DIALECTS[dialect].render_tools(task.tools) for task in list(load_tasks().values())[:20]]
-    tokenizer.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=800,
-            special_tokens=_SPECIAL[dialect],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
-    made: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=_END[dialect],
-        bos_token="<|begin_of_text|>" if dialect == "llama3_json" else None,
-        additional_special_tokens=_SPECIAL[dialect],
-        chat_template=quoted_template(dialect),
-        clean_up_tokenization_spaces=False,
-    )
-    return made
+    return stand_in.chat_tokenizer(dialect, 800)
 
 
 def chat_format(dialect: str) -> ChatFormat:
@@ -177,24 +122,6 @@ def chat_format(dialect: str) -> ChatFormat:
 
 def random_chat_model(folder: Path, dialect: str, *, context: int = 32_768) -> Path:
     """Saves a random two-layer model of the family with its tokenizer and template, and returns its folder."""
-    torch.manual_seed(5)
-    tokenizer = chat_tokenizer(dialect)
-    shape = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "max_position_embeddings": context,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-    }
-    model = (
-        LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=False))
-        if dialect == "llama3_json"
-        else Qwen2ForCausalLM(Qwen2Config(**shape, tie_word_embeddings=True))
-    )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    name = "Qwen/Qwen2.5-3B-Instruct" if dialect == "qwen" else "Team-ACE/ToolACE-2-Llama-3.1-8B"
+    backbone = replace(BACKBONES[name], dialect=dialect, context=context)
+    return save_narrow(folder, backbone, chat_tokenizer(dialect))

@@ -18,10 +18,11 @@ from envs.interface import Interface
 from envs.interface.show import show_parse_error
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
 from envs.task import JSON, ToolCall, ToolDoc
+from policies.models.stand_in import quoted_template
 from policies.prompting import ChatFormat
 from seal_ray.serving.prompt import ServedFormat
 from tests.envs.players import begun
-from tests.policies.chat_models import FAMILIES, bytes_tokenizer, control_ids, family_tokenizer, quoted_template
+from tests.policies.chat_models import FAMILIES, bytes_tokenizer, control_ids, family_tokenizer
 
 HARMLESS = "word"
 TASK = load_tasks()["multi_turn_base_0"]

@@ -17,8 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
+from policies.models.stand_in import BACKBONES
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.training.learner import shard_module
 
@@ -27,22 +28,8 @@ SAMPLED = 1024
 
 def config_of(model: str, layers: int) -> PretrainedConfig:
     """The true shapes of a model with so many layers."""
-    shapes: dict[str, tuple[Any, int, int, int, int, int, bool]] = {
-        "3b": (Qwen2Config, 2048, 11_008, 16, 2, 151_936, True),
-        "7b": (Qwen2Config, 3584, 18_944, 28, 4, 152_064, False),
-        "8b": (LlamaConfig, 4096, 14_336, 32, 8, 128_256, False),
-    }
-    kind, width, inner, heads, groups, vocabulary, tied = shapes[model]
-    config: PretrainedConfig = kind(
-        hidden_size=width,
-        intermediate_size=inner,
-        num_attention_heads=heads,
-        num_key_value_heads=groups,
-        vocab_size=vocabulary,
-        num_hidden_layers=layers,
-        tie_word_embeddings=tied,
-        max_position_embeddings=32_768,
-    )
+    (backbone,) = [each for name, each in BACKBONES.items() if f"-{model}" in name.lower()]
+    config: PretrainedConfig = AutoConfig.for_model(**backbone.config(num_hidden_layers=layers))
     config._attn_implementation = "sdpa"
     return config
 
