@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo browser docs test lint format bench fuzz pictures tutorial wheel secrets inspect clients warm
+.PHONY: help setup demo browser docs test lint format bench fuzz pictures tutorial rehearse wheel secrets inspect clients warm
 
 BIN := .venv/bin
 
@@ -59,6 +59,13 @@ wheel: setup ## install the wheel into an empty environment, as docs/index.md sa
 
 tutorial: setup ## run docs/tutorial.md as it is written, in a fresh folder (15 minutes)
 	$(BIN)/python -m tests.tutorial
+
+rehearse: setup ## rehearse the presets for GPUs on CPUs, on one node and on two (an hour)
+	for model in qwen2.5-3b qwen2.5-7b toolace-2-8b; do for nodes in 1 2; do \
+		$(BIN)/seal-ray rehearse --preset $$model --preset seal --nodes $$nodes --name rehearse-$$model-$$nodes || exit; \
+	done; done
+	$(BIN)/seal-ray rehearse --preset one-gpu-24gb --preset seal --gpu-gib 24 --name rehearse-one-gpu-24gb
+	$(BIN)/seal-ray rehearse --preset one-gpu-80gb --preset seal solver.model=Qwen/Qwen2.5-7B-Instruct --name rehearse-one-gpu-80gb
 
 fuzz: setup ## play N hostile completions, send a twentieth as many hostile requests, and read half as many hostile files (N=20000)
 	$(BIN)/python -m tests.fuzz -n $(N) $(MORE)

@@ -48,6 +48,12 @@ def closed_to_others(folder: Path) -> Iterator[None]:
         _set(before)
 
 
+def actor_processes(class_name: str) -> list[int]:
+    """Process ids of the cluster's running actors of a class."""
+    running = [each for each in ray._private.state.actors().values() if each["State"] == "ALIVE"]
+    return [each["Pid"] for each in running if each["ActorClassName"].rpartition(".")[2] == class_name]
+
+
 class _WithoutWorkingDirectory(JobConfig):
     def _runtime_env_has_working_dir(self) -> bool:
         return True
