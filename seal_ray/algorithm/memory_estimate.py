@@ -28,6 +28,8 @@ _CONTEXT = 600 << 20
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
+_MACHINE_GPUS = 8
+"""Number of GPUs of a machine if there are several, an assumption."""
 _EMBEDDING = "embed_tokens.weight"
 _ROUNDING = 1e-4
 
@@ -60,15 +62,16 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     """The memory of the run, by part.
 
     The learner holds weights, gradients and two moments in float32, and the frozen reference policy in the dtype of
-    products, once with FSDP and else once a learner. With LoRA only the adapter has gradients and moments, and the base
-    is the reference. A learner has the activations of one micro-batch, and with FSDP the layers and embeddings that are
-    whole at a time. On GPUs an engine needs a cache for one dialogue at least.
+    products, with FSDP once for the learners of a machine and else once a learner. With LoRA only the adapter has
+    gradients and moments, and the base is the reference. A learner has the activations of one micro-batch, and with
+    FSDP the layers and embeddings that are whole at a time. On GPUs an engine needs a cache for one dialogue at least.
     """
     engine, learners, training, solver = spec.engine, spec.learners, spec.training, spec.agents[SOLVER]
     shapes = checkpoint_shapes(model.path)
     parameters, learnt = _parameters(shapes, solver)
     actors = max(1, learners.num_learners)
-    copies = 1 if learners.fsdp else actors
+    shards = 1 if not learners.fsdp else actors if actors % _MACHINE_GPUS else _MACHINE_GPUS
+    copies = actors // shards
     on_gpu = bool(learners.num_gpus_per_learner and learners.num_learners)
     half = choose_dtype(solver.dtype, on_gpu=on_gpu) == "bfloat16"
     frozen = _frozen_bytes(shapes, half=half)
@@ -78,7 +81,7 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     if learners.fsdp:
         states = _tokens(training, solver) * int(model.config["num_hidden_layers"]) * int(model.config["hidden_size"])
         states *= _HALF if half else _FLOAT32
-        working = _sharded_peak(shapes, solver, activations, states, half=half, learners=actors)
+        working = _sharded_peak(shapes, solver, activations, states, half=half, learners=shards)
     else:  # autocast keeps a copy of what learns in the dtype of products
         copied = _HALF * learnt if half and not solver.lora_rank else 0
         working = activations + copied + _logits(model, training, solver)
@@ -89,8 +92,8 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     # in the engines' dtype, and the two newest versions stay; an adapter passes through it twice.
     apart = on_gpu or learners.fsdp
     loading = actors * (_FLOAT32 * parameters + reference) if apart else 0
-    cast = delivered_bytes if delivered_bytes != _FLOAT32 else 0
-    delivering = 2 * _FLOAT32 if solver.lora_rank else 2 * delivered_bytes + cast + (_FLOAT32 if apart else 0)
+    is_copied = apart or delivered_bytes != _FLOAT32
+    delivering = 2 * _FLOAT32 if solver.lora_rank else (2 + is_copied) * delivered_bytes
     steps = 0
     if engine.num_gpus_per_engine:
         adapters = spec.adapters_on(SOLVER)

@@ -2,12 +2,13 @@
 
 import logging
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import ray
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -106,11 +107,17 @@ class SealLearner(RowsLearner):
         if not self._learners.fsdp:
             return False
         # Layer by layer, so that no device holds all weights at any time.
-        mesh = init_device_mesh(self.device.type, (self.config.num_learners,))
+        shape = mesh_shape(self._all_gather(self.machine))
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("machines", "learners")[-len(shape) :])
         for module in modules:
             assert isinstance(module, LMModule)
             shard_module(module, mesh)
         return True
+
+    @property
+    def machine(self) -> str:
+        """The id of the Ray node."""
+        return str(ray.get_runtime_context().get_node_id())
 
     def learn(self, batch: Mapping[str, Any]) -> None:
         for module_id, columns in batch.items():
@@ -183,9 +190,12 @@ class SealLearner(RowsLearner):
         world = max(1, self.config.num_learners)
         for place, groups in enumerate(batches):
             members = [row for group in groups for row in group]
-            if self.distributed and not self._learners.fsdp:
-                # DDP exchanges gradients once a step; FSDP does so for each micro-batch, or would hold them whole.
-                module.require_backward_grad_sync = place == len(batches) - 1
+            is_last = place == len(batches) - 1
+            if self._learners.fsdp:
+                # Shards are reduced for each micro-batch, or would be held whole; between machines once a step.
+                module.set_requires_all_reduce(is_last)
+            elif self.distributed:
+                module.require_backward_grad_sync = is_last
             packed = collate(groups).to(self.device)
             proximal_M = None
             if any(map(row_loss.needs_own_logprobs, members)):
@@ -286,7 +296,7 @@ class SealLearner(RowsLearner):
         All ranks must call this; the first gets them, and keeps them until the call after the next.
         """
         learning = self._plain(module_id).learning()
-        state = {name: whole(parameter, copy=False) for name, parameter in learning.items()}
+        state = {name: whole(parameter, copy=False, dtype=DTYPES[dtype]) for name, parameter in learning.items()}
         if self.distributed and dist.get_rank():
             return None
         stored = store(full_weights(state, shapes, dtype))
@@ -301,7 +311,7 @@ class SealLearner(RowsLearner):
         spec = self.config.spec.agents[module_id]
         kept = torch.float32 if spec.lora_rank else DTYPES[dtype]
         learning = self._plain(module_id).learning()
-        state = {name: whole(parameter, copy=False).to(kept) for name, parameter in learning.items()}
+        state = {name: whole(parameter, copy=False, dtype=kept) for name, parameter in learning.items()}
         if self.distributed and dist.get_rank():
             return
         lora = {"rank": spec.lora_rank, "alpha": spec.lora_alpha}
@@ -368,6 +378,17 @@ def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
     column = np.empty(len(minibatches), dtype=object)
     column[:] = minibatches
     return {MINIBATCHES: column}
+
+
+def mesh_shape(machines: Sequence[str]) -> tuple[int, ...]:
+    """(machines, learners on each) of learners on these machines; (learners,) if they are not spread evenly.
+
+    Weights are sharded over the last dimension and copied over the first, so that only gradients cross the network.
+    """
+    sizes = Counter(machines)
+    each = len(machines) // len(sizes)
+    is_even = each > 1 and all(len(set(machines[at : at + each])) == 1 for at in range(0, len(machines), each))
+    return (len(sizes), each) if is_even and len(sizes) > 1 else (len(machines),)
 
 
 def shard_module(module: LMModule, mesh: DeviceMesh) -> None:

@@ -145,12 +145,12 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-def whole(tensor: Tensor, *, copy: bool = True) -> Tensor:
-    """A copy on the CPU; without `copy` the tensor itself if it is there.
+def whole(tensor: Tensor, *, copy: bool = True, dtype: torch.dtype | None = None) -> Tensor:
+    """A copy on the CPU; without `copy` the tensor itself if it is there, in that type.
 
-    A sharded tensor is gathered to the first rank; all ranks must call this.
+    A sharded tensor is gathered to the first rank, after each rank has converted its part; all ranks must call this.
     """
-    value: Any = tensor.detach()
+    value: Any = tensor.detach().to(dtype)
     if is_sharded(value):
         first = value.device_mesh.get_rank() == 0
         value = value.full_tensor()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from seal_ray.config.resolve import LORA_TARGETS, AgentSpec
 from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import GRPOLoss
 from seal_ray.grpo.rows import Row, make_row
+from seal_ray.training.learner import SealLearner
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY, load
 from tests.seal_ray.grpo.reference import batch_loss, scores
@@ -33,13 +35,31 @@ LENGTHS = ((19, 33, 8, 27, 14), (21,), (30, 9, 25, 12))
 """Rows of each minibatch; of the second, one of two learners gets none."""
 
 
+class LearnerOnTwoMachines(SealLearner):
+    """One of four learners, of which two are on a machine."""
+
+    @property
+    def machine(self) -> str:
+        return f"machine {dist.get_rank() // 2}"
+
+
+class TwoMachines(SealConfig):
+    def get_default_learner_class(self) -> type:
+        return LearnerOnTwoMachines
+
+
 def learner_config(
-    model: Path, *, solver: Mapping[str, Any] | None = None, training: Mapping[str, Any] | None = None, **learners: Any
+    model: Path,
+    *,
+    solver: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    machines: int = 1,
+    **learners: Any,
 ) -> SealConfig:
     """A config for learning alone: float32, small micro-batches, a rate at which three steps change a lot."""
     settings = {"rounds": 8, "groups": 12, "minibatch_groups": 4, "lr": 2e-4, "kl": 0.05, "microbatch_tokens": 48}
     return (
-        SealConfig()
+        (SealConfig if machines == 1 else TwoMachines)()
         .solver(**{"model": str(model), "context": 256, "dtype": "float32", "temperature": 0.9, **(solver or {})})
         .training(**{**settings, "warm_up": 4, **(training or {})})
         .learners(**{"num_cpus_per_learner": 0.5, "threads": 1, **learners})

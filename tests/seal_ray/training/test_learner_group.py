@@ -22,6 +22,7 @@ from envs.roles import SOLVER
 from policies.models import open_model
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.training import learner_group
+from seal_ray.training.learner import mesh_shape
 from seal_ray.training.learner_group import LearnerTimeout, SealLearnerGroup
 from seal_ray.training.weights import export_adapter, export_model
 from tests.policies.models import VOCABULARY
@@ -45,7 +46,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "local": {"num_learners": 0},
     "remote": {"num_learners": 1},
     "ddp": {"num_learners": 2},
-    "fsdp": {"num_learners": 4, "fsdp": True, "num_cpus_per_learner": 0.25},
+    "fsdp": {"num_learners": 4, "fsdp": True, "num_cpus_per_learner": 0.25, "machines": 2},
     "fsdp-tied": {"num_learners": 2, "fsdp": True},
 }
 KINDS: dict[str, dict[str, Any]] = {"full": {}, "lora": {"lora_rank": 4}}
@@ -87,6 +88,14 @@ def case(request: pytest.FixtureRequest, model: Path, untied: Path, cluster: str
     found = Case(learners, kind, untied if learners == "fsdp" else model)
     yield found
     found.group.shutdown()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("machines", "shape"),
+    [("aaaa", (4,)), ("aabb", (2, 2)), ("aaabbb", (2, 3)), ("abab", (4,)), ("aaab", (4,)), ("ab", (2,))],
+)
+def test_weights_are_sharded_inside_machines_that_have_as_many_learners(machines: str, shape: tuple[int, ...]) -> None:
+    assert mesh_shape(machines) == shape
 
 
 def test_steps_equal_the_plain_reference(case: Case) -> None:
