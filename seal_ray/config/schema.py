@@ -38,7 +38,7 @@ class EnvironmentSection(Section):
     split: str = "train"
     """Split that training tasks come from."""
     split_scheme: str | None = None
-    """How the source divides its tasks into splits; of bfcl: scenario, category (leaky, as published), or a JSON file.
+    """How the source divides its tasks into splits, or a JSON file. The benchmark has scenario and the leaky category.
     None is the source's default."""
     categories: Annotated[list[str], Field(min_length=1)] | None = None
     """Task categories, drawn in turn; None is all categories of the source."""

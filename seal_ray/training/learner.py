@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ import ray
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 
 from envs.errors import SealError
 from policies.engine.stored import StoredWeights, store
@@ -24,6 +24,7 @@ from seal_ray.grpo.packing import Groups, Packed, collate, pack
 from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.grpo.schedule import rate_factor
 from seal_ray.rllib import RowsLearner
+from seal_ray.training.fsdp import mesh_shape, shard_module
 from seal_ray.training.heap import release_memory
 from seal_ray.training.hint_stripped import (
     Counts,
@@ -378,40 +379,3 @@ def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
     column = np.empty(len(minibatches), dtype=object)
     column[:] = minibatches
     return {MINIBATCHES: column}
-
-
-def mesh_shape(machines: Sequence[str]) -> tuple[int, ...]:
-    """(machines, learners on each) of learners on these machines; (learners,) if they are not spread evenly.
-
-    Weights are sharded over the last dimension and copied over the first, so that only gradients cross the network.
-    """
-    sizes = Counter(machines)
-    each = len(machines) // len(sizes)
-    is_even = each > 1 and all(len(set(machines[at : at + each])) == 1 for at in range(0, len(machines), each))
-    return (len(sizes), each) if is_even and len(sizes) > 1 else (len(machines),)
-
-
-def shard_module(module: LMModule, mesh: DeviceMesh) -> None:
-    """Shards each layer over the learners, then the rest (FSDP2), and moves them to the mesh's devices.
-
-    Embeddings are whole only while they are used, unless they are the output layer too. That is whole for a whole step,
-    since it is called in chunks; the reference policy's until the end of its forward pass.
-    """
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if module.half else MixedPrecisionPolicy()
-    for part in list(module.modules()):
-        if isinstance(part, nn.ModuleList):
-            for layer in part:
-                fully_shard(layer, mesh=mesh, mp_policy=policy)
-    models: tuple[Any, ...] = (module.language_model, module.reference)
-    for model in models:
-        if model is not None:
-            embedding, output = model.get_input_embeddings(), model.get_output_embeddings()
-            is_tied = embedding.weight is output.weight
-            if not is_tied:
-                fully_shard(embedding, mesh=mesh, mp_policy=policy)
-            if model is module.reference:
-                last: Any = [embedding, output] if is_tied else output
-                fully_shard(last, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-    fully_shard(module, mesh=mesh, mp_policy=policy)

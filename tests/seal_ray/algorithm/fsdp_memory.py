@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from policies.models.stand_in import BACKBONES
 from seal_ray.grpo.forward import token_logprobs
-from seal_ray.training.learner import shard_module
+from seal_ray.training.fsdp import shard_module
 
 SAMPLED = 1024
 

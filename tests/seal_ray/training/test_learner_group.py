@@ -22,7 +22,7 @@ from envs.roles import SOLVER
 from policies.models import open_model
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.training import learner_group
-from seal_ray.training.learner import mesh_shape
+from seal_ray.training.fsdp import mesh_shape
 from seal_ray.training.learner_group import LearnerTimeout, SealLearnerGroup
 from seal_ray.training.weights import export_adapter, export_model
 from tests.policies.models import VOCABULARY
