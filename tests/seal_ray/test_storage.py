@@ -1,18 +1,24 @@
 """Mirrors of run folders, in folders and in clouds: changes are pushed, half a push is never pulled."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
+from threading import Event, Semaphore, Timer
 from typing import Any
 
 import pytest
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
+from seal_ray.run import checkpoints
 from seal_ray.run.storage import LIST, OWN, STATE, Mirror, fetched, mirrored, pull
 from tests.command_line import RunMain
 from tests.processes import free_port, wait_for_answer
@@ -38,8 +44,10 @@ def test_a_mirror_has_what_the_folder_has(as_uri: bool, run: Path, tmp_path: Pat
     mirror = Mirror(run, f"file://{storage}" if as_uri else str(storage))
     mirror.push()
     copy = storage / "mine"
-    names = json.dumps(sorted(tree(run)))
-    assert tree(copy) == {**tree(run), LIST: names, OWN: names}
+    stats = {name: (run / name).stat() for name in sorted(tree(run))}
+    listed = json.dumps({name: [each.st_size, each.st_mtime_ns] for name, each in stats.items()})
+    assert tree(copy) == {**tree(run), LIST: listed, OWN: json.dumps(list(stats))}
+    assert list(run.parent.iterdir()) == [run], "no link is left"
     unchanged = (copy / "checkpoints/round_000001/model/weights").stat().st_mtime_ns
 
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
@@ -70,7 +78,12 @@ def test_what_is_pulled_is_what_was_pushed_and_no_more(run: Path, tmp_path: Path
         pull(f"{tmp_path}/storage/mine", tmp_path / "elsewhere")
 
 
-@pytest.mark.parametrize("listed", ['["../outside"]', '["/etc/passwd"]', "[1", "3", '["not_there"]'])
+LIES = ('{"../outside": [6, 0]}', '{"a": 3}', '{"a": [1]}', '{"a": ["x", 1]}', '{"a": [1, 1' + 30 * "0" + "]}")
+
+
+@pytest.mark.parametrize(
+    "listed", ['["../outside"]', '["/etc/passwd"]', "[1", "3", '["not_there"]', '{"not_there": [1, 2]}', *LIES]
+)
 def test_a_storage_that_lies_is_refused_and_writes_nothing_outside(listed: str, tmp_path: Path) -> None:
     (tmp_path / "storage/mine").mkdir(parents=True)
     (tmp_path / "storage/outside").write_text("secret", encoding="utf-8")
@@ -97,18 +110,154 @@ def test_a_run_is_no_mirror_of_itself(run: Path) -> None:
     assert tree(run) == before
 
 
-def test_what_is_removed_during_a_push_is_left_out(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror = Mirror(run, str(tmp_path / "storage"))
-    copy_files = fs.copy_files
-    gone = run / "checkpoints" / "round_000001" / "model" / "weights"
+class SlowStorage:
+    """Copies of files block until they are released; `copied` has the names."""
 
-    def copy(source: str, *more: Any) -> None:
-        gone.unlink(missing_ok=True)
-        copy_files(source, *more)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.copied: list[str] = []
+        self.started = Event()
+        self._released = Semaphore(0)
+        copy_file = Mirror.copy_file
 
-    monkeypatch.setattr(fs, "copy_files", copy)
-    mirror.push()
-    assert set(tree(tmp_path / "storage" / "mine")) == {"metrics.jsonl", STATE, LIST, OWN}
+        def slow(mirror: Mirror, path: Path, target: str) -> None:
+            self.started.set()
+            assert self._released.acquire(timeout=20)
+            self.copied.append(target.partition("/storage/mine/")[2].removesuffix(".part"))
+            copy_file(mirror, path, target)
+
+        monkeypatch.setattr(Mirror, "copy_file", slow)
+
+    def release(self, copies: int = 1000) -> None:
+        for _ in range(copies):
+            self._released.release()
+
+
+def checkpoint(run: Path, number: int) -> None:
+    """Adds a row and a checkpoint, as a run does after a round."""
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(f"{number}\n")
+    part = run / "checkpoints" / f"round_{number:06d}.part"
+    for name in ("algorithm/state.json", "model/weights"):
+        (part / name).parent.mkdir(parents=True)
+        (part / name).write_text(f"{number}", encoding="utf-8")
+    checkpoints.keep(part, most=2)
+
+
+def test_rounds_go_on_during_a_push_of_what_they_replace(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowStorage(monkeypatch)
+    checkpoint(run, 2)
+    before, copy = tree(run), tmp_path / "storage" / "mine"
+    with mirrored(run, str(tmp_path / "storage"), print) as push:
+        push()
+        assert slow.started.wait(20)
+        for number in (3, 4, 5):  # the run removes all that the push copies
+            checkpoint(run, number)
+            push()
+        assert not slow.copied
+        slow.release(len({*before, STATE}))
+        wait_until((copy / LIST).is_file)
+        whole, _ = pull(str(copy), tmp_path / "here")
+        found = tree(whole)
+        assert found.pop("metrics.jsonl") == "{}\n2\n3\n4\n5\n", "of the run's newest moment"
+        assert found.pop(STATE)
+        assert found == {name: text for name, text in before.items() if name != "metrics.jsonl"}
+        slow.release()
+    assert {name: slow.copied.count(name) for name in slow.copied if "checkpoints" in name} == {
+        **{name: 1 for name in before if "checkpoints" in name},
+        **{name: 1 for name in tree(run) if "checkpoints" in name},
+    }, "one push more, with the files of the last request"
+    assert set(tree(copy)) == {*tree(run), LIST, OWN}
+    assert tree(copy)["metrics.jsonl"] == tree(run)["metrics.jsonl"]
+    assert list(run.parent.iterdir()) == [run], "no link is left"
+
+
+def test_an_interrupt_at_the_end_does_not_wait_for_the_storage(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowStorage(monkeypatch)
+
+    def block() -> None:
+        with mirrored(run, str(tmp_path / "storage"), print) as push:
+            push()
+            assert slow.started.wait(20)
+            Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert not slow.copied
+    slow.release()
+
+
+@pytest.mark.parametrize("copies", range(3))
+def test_a_kill_during_a_push_leaves_the_state_before_and_a_resumed_run_copies_changes(
+    copies: int, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = str(tmp_path / "storage")
+    checkpoint(run, 2)
+    Mirror(run, storage).push()
+    before = {name: text for name, text in tree(run).items() if "checkpoints" in name}
+    with monkeypatch.context() as patched:
+        slow = SlowStorage(patched)
+
+        def train() -> None:
+            with mirrored(run, storage, print) as push:
+                checkpoint(run, 3)
+                slow.release(copies)
+                push()
+                assert slow.started.wait(20)
+                wait_until(lambda: len(slow.copied) == copies)
+                os._exit(7)
+
+        child = get_context("fork").Process(target=train)
+        child.start()
+        child.join(60)
+        assert child.exitcode == 7
+    folder, _ = pull(f"{storage}/mine", tmp_path / "here")
+    assert {name: text for name, text in tree(folder).items() if "checkpoints" in name} == before
+    slow = SlowStorage(monkeypatch)
+    slow.release()
+    new = {"checkpoints/round_000003/algorithm/state.json", "checkpoints/round_000003/model/weights"}
+    for resumed, changed in ((run, {STATE, "metrics.jsonl", *new}), (folder, {STATE})):
+        if resumed == folder:
+            shutil.rmtree(folder)
+            pull(f"{storage}/mine", tmp_path / "here")
+        with mirrored(resumed, storage, print):
+            pass
+        assert set(slow.copied) == changed
+        slow.copied.clear()
+        assert set(tree(tmp_path / "storage/mine")) == {*tree(resumed), LIST, OWN}
+    assert os.listdir(run.parent) == ["mine"], "no link is left"
+
+
+def test_a_file_that_the_storage_has_lost_is_copied_again(run: Path, tmp_path: Path) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    weights = tmp_path / "storage/mine/checkpoints/round_000001/model/weights"
+    for lose in (weights.unlink, lambda: weights.write_text("o", encoding="utf-8")):
+        lose()
+        Mirror(run, str(tmp_path / "storage")).push()
+        assert weights.read_text("utf-8") == "one"
+
+
+def test_a_list_of_an_earlier_version_is_read(run: Path, tmp_path: Path) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    listed = tmp_path / "storage/mine" / LIST
+    listed.write_text(json.dumps(list(json.loads(listed.read_text("utf-8")))), encoding="utf-8")
+    folder, _ = pull(str(tmp_path / "storage/mine"), tmp_path / "here")
+    assert tree(folder) == tree(run)
+    Mirror(folder, str(tmp_path / "storage")).push()
+
+
+def test_a_file_system_without_hard_links_gets_copies(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")  # as FAT raises it
+
+    monkeypatch.setattr("os.link", link)
+    Mirror(run, str(tmp_path / "storage")).push()
+    assert set(tree(tmp_path / "storage/mine")) == {*tree(run), LIST, OWN}
 
 
 def test_half_a_copy_is_no_run(run: Path, tmp_path: Path) -> None:
@@ -130,7 +279,9 @@ def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
 ) -> None:
     Mirror(run, str(tmp_path / "storage")).push()
     before = tree(tmp_path / "storage" / "mine")
-    mirror = Mirror(run, str(tmp_path / "storage"))  # as after a resume: it has no list of stored files
+    weights = run / "checkpoints/round_000001/model/weights"
+    os.utime(weights, ns=(0, 0))  # so that it is copied again
+    mirror = Mirror(run, str(tmp_path / "storage"))
 
     def cut_off(of: Callable[..., None]) -> Callable[..., None]:
         def write(source: Any, target: str) -> None:
@@ -142,7 +293,7 @@ def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
         return write
 
     monkeypatch.setattr(mirror, "copy_file", cut_off(mirror.copy_file))
-    monkeypatch.setattr(mirror, "write_names", cut_off(mirror.write_names))
+    monkeypatch.setattr(mirror, "write_json", cut_off(mirror.write_json))
     with pytest.raises(KeyboardInterrupt):
         mirror.push()
     found = tree(tmp_path / "storage" / "mine")
@@ -202,7 +353,7 @@ def test_a_copy_of_another_run_or_of_a_later_state_is_kept(run: Path, tmp_path: 
 
 def test_a_push_that_was_cut_off_is_gone_on_with(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = str(tmp_path / "storage")
-    for at in ("copy_file", "write_names"):
+    for at in ("copy_file", "write_json"):
         with monkeypatch.context() as patched:
             patched.setattr(Mirror, at, killed)
             with pytest.raises(KeyboardInterrupt):
@@ -287,11 +438,13 @@ def test_a_push_that_fails_is_tried_again_and_at_the_end_raised(run: Path, tmp_p
         (storage / "mine").rmdir()
         (storage / "mine").write_text("in the way", encoding="utf-8")
         push()
+        wait_until(lambda: bool(said))
         assert "cannot be written" in said[0]
+        assert said[0].endswith("It is repeated later.")
         (storage / "mine").unlink()
         push()
+        wait_until((storage / "mine" / LIST).is_file)
         assert len(said) == 1
-        assert (storage / "mine" / "metrics.jsonl").is_file()
         (run / "late").write_text("late", encoding="utf-8")
     assert (storage / "mine" / "late").is_file(), "the end is pushed too"
 
@@ -319,6 +472,13 @@ def test_without_a_storage_nothing_is_pushed(run: Path, tmp_path: Path) -> None:
     with mirrored(run, None, print) as push:
         push()
     assert tree(tmp_path) == before
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture
