@@ -1,4 +1,4 @@
-"""Uploads of a run's folder in a thread: rounds go on, a kill leaves a whole state, and a failure is repeated."""
+"""Uploads of a run's folder in a thread: rounds continue, a kill leaves a whole state, and a failure is repeated."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ def checkpoint(run: Path, number: int) -> None:
     checkpoints.keep(part, most=2)
 
 
-def test_rounds_go_on_during_a_push_of_what_they_replace(
+def test_rounds_continue_during_a_push_of_what_they_replace(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowStorage(monkeypatch)
