@@ -230,6 +230,27 @@ def test_a_copy_of_another_run_or_of_a_later_state_is_kept(run: Path, tmp_path: 
         Mirror(pulled, storage)
 
 
+def test_the_folder_before_is_refused_after_the_first_file_of_another_push(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    pulled, storage = pull(str(tmp_path / "storage/mine"), tmp_path / "elsewhere")
+    (pulled / "config.yaml").write_text("new", encoding="utf-8")
+    copy_file, copied = Mirror.copy_file, list[Path]()
+
+    def cut_off(mirror: Mirror, path: Path, target: str) -> None:
+        if copied:
+            raise KeyboardInterrupt
+        copied.append(path)
+        copy_file(mirror, path, target)
+
+    monkeypatch.setattr(Mirror, "copy_file", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        Mirror(pulled, storage).push()
+    with pytest.raises(UserError, match="or of a later state"):
+        Mirror(run, storage)
+
+
 def test_a_push_that_was_cut_off_is_gone_on_with(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = str(tmp_path / "storage")
     for at in ("copy_file", "write_json"):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Event, Semaphore, Timer
+from threading import Event, Lock, Semaphore, Timer
 
 import pytest
 
@@ -28,14 +28,16 @@ class SlowStorage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.copied: list[str] = []
         self.started = Event()
-        self._released = Semaphore(0)
+        self._released, self._unused = Semaphore(0), Lock()
         copy_file = Mirror.copy_file
 
         def slow(mirror: Mirror, path: Path, target: str) -> None:
+            assert self._unused.acquire(blocking=False), "two pushes at a time"
             self.started.set()
             assert self._released.acquire(timeout=20)
             self.copied.append(target.partition("/storage/mine/")[2].removesuffix(".part"))
             copy_file(mirror, path, target)
+            self._unused.release()
 
         monkeypatch.setattr(Mirror, "copy_file", slow)
 
@@ -75,7 +77,7 @@ def test_rounds_continue_during_a_push_of_what_they_replace(
         assert found.pop("metrics.jsonl") == "{}\n2\n3\n4\n5\n", "of the run's newest moment"
         assert found.pop(STATE)
         assert found == {name: text for name, text in before.items() if name != "metrics.jsonl"}
-        slow.release()
+        Timer(0.3, slow.release).start()
     assert {name: slow.copied.count(name) for name in slow.copied if "checkpoints" in name} == {
         **{name: 1 for name in before if "checkpoints" in name},
         **{name: 1 for name in tree(run) if "checkpoints" in name},
@@ -178,11 +180,16 @@ def test_an_end_that_cannot_be_pushed_is_a_fault_and_hides_no_other(
     assert ["cannot be written" in each and "later" not in each for each in said] == [True] * bool(ended_by)
 
 
-def test_without_a_storage_nothing_is_pushed(run: Path, tmp_path: Path) -> None:
-    before = tree(tmp_path)
+def test_without_a_storage_nothing_is_pushed_and_links_of_a_killed_process_are_removed(
+    run: Path, tmp_path: Path
+) -> None:
+    Mirror(run, str(tmp_path / "storage")).snapshot()  # and the process dies
+    before = tree(run)
+    assert len(tree(run.parent)) == 2 * len(before)
     with mirrored(run, None, print) as push:
         push()
-    assert tree(tmp_path) == before
+    assert tree(run.parent) == {f"mine/{name}": text for name, text in before.items()}
+    assert tree(tmp_path / "storage") == {}
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
