@@ -133,6 +133,8 @@ def _train(
         found = next(reversed(checkpoints.stored(path / "checkpoints")), None)
         if found is None:
             say(f"no checkpoint in {path}; starting from scratch")
+        else:
+            checkpoints.check_state(found)
         return found
 
     checkpoint = None if new else newest()

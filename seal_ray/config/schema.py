@@ -299,7 +299,7 @@ class TrainingSection(Section):
     checkpoint_every: Count = 5
     """Rounds between two checkpoints."""
     checkpoints_kept: Count = 2
-    """Number of checkpoints that are kept, the newest."""
+    """Number of checkpoints that are kept, the newest; the others have a model, but no state to resume from."""
     trajectories_kept: Annotated[int, Field(ge=0)] | None = None
     """Dialogues in the log of each round; None for all."""
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: atomic writing, the newest one, removal of old ones."""
+"""The checkpoints of a run: atomic writing, the newest one, removal of old ones and of their states."""
 
 import os
 import re
@@ -30,6 +30,23 @@ def keep(part: Path, *, most: int) -> Path:
     return whole
 
 
+def remove_older_states(checkpoints: Path) -> None:
+    """Removes the states of all but the newest checkpoint, once its files are on the disk; models stay.
+
+    This blocks for a checkpoint that was just written, and not some rounds later.
+    """
+    *older, newest = stored(checkpoints) or [checkpoints]
+    for file in newest.rglob("*"):
+        if older and file.is_file():
+            with file.open("rb") as opened:
+                os.fsync(opened)
+    for path in older:
+        gone = path / f"{STATE}{PART}"
+        if (path / STATE).exists():
+            (path / STATE).rename(gone)  # a kill leaves no half of it
+        shutil.rmtree(gone, ignore_errors=True)
+
+
 def stored(checkpoints: Path) -> list[Path]:
     """The complete checkpoints in a folder, oldest first."""
     if not checkpoints.is_dir():
@@ -58,7 +75,18 @@ def newest(run: Path) -> Path:
     return checkpoints[-1]
 
 
+def check_state(checkpoint: Path) -> None:
+    """Raises `UserError` for a checkpoint without the state to resume from."""
+    if not (checkpoint / STATE).is_dir():
+        raise UserError(
+            f"--resume: {checkpoint} has a model but no optimizer state, which only the newest checkpoint of a run "
+            f"keeps; start a new run from its model with solver.model={checkpoint / MODEL}."
+        )
+
+
 def restore(algorithm: "Seal", checkpoint: Path) -> None:
+    """Restores the algorithm. Raises `UserError` for a checkpoint without state."""
+    check_state(checkpoint)
     algorithm.restore_from_path(str((checkpoint / STATE).resolve()))
 
 

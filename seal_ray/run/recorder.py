@@ -104,6 +104,7 @@ class Recorder:
         """Finishes all writing; it may be called twice. Raises the error of a failed picture."""
         self._drawer.shutdown()
         self._trackers.close()
+        checkpoints.remove_older_states(self._folder.checkpoints)
         self._end_drawing()
 
     def _write(self, metrics: Metrics) -> None:
@@ -163,6 +164,8 @@ class Recorder:
 def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
     """Writes the algorithm's state and the solver as a model folder (and as an adapter), under a temporary name.
 
+    The states of all checkpoints but the newest are removed first, to free the disk.
+
     The run's last checkpoint has a folder for each other agent that learns too, of the agent's name.
 
     `checkpoints.keep` makes it a checkpoint. The rows of its rounds are written in between: after a kill before that,
@@ -170,6 +173,7 @@ def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
     """
     part = folder.checkpoints / f"round_{algorithm.round:06d}{checkpoints.PART}"
     shutil.rmtree(part, ignore_errors=True)
+    checkpoints.remove_older_states(folder.checkpoints)
     algorithm.save_to_path(str((part / checkpoints.STATE).resolve()))
     is_last = algorithm.round >= algorithm.spec.training.rounds
     for agent in algorithm.agents.values():

@@ -5,10 +5,13 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from queue import Empty, Queue
+from threading import Thread
 
 from pyarrow import ArrowException, fs  # type: ignore[import-untyped]
 
@@ -17,13 +20,13 @@ from envs.received import MAX_BYTES, check_no_links, parse_json
 from seal_ray.report.files import replace_file
 
 LIST = "mirror.json"
-"""The list of the mirror's files, written last: other files are of an incomplete push, and are ignored."""
+"""The mirror's files with their `Stats`, written last: other files are of an incomplete push, and are ignored."""
 
 OWN = "pushed.json"
 """The list of all files that pushes have written or begun to write; a push may remove them."""
 
 STATE = "storage.json"
-"""The random ids of all pushes so far, in the folder and in its copy."""
+"""The random ids of all pushes so far, in the folder and in its copy; the first file that a push writes."""
 
 _UNFINISHED = (".part", ".new")
 """Endings of unfinished files."""
@@ -36,6 +39,30 @@ _SECRET = re.compile(r"(^|&)[^=&]*(key|secret|token|pass|sig|credentials|%)[^=&]
 
 _FAILURES = (OSError, ValueError, ArrowException)
 """Errors of pyarrow for a storage; `ValueError` for an argument that Google rejects, such as a bucket's name."""
+
+_LATER = " It is repeated later."
+
+Stats = tuple[int, int]
+"""Size in bytes and time of change in nanoseconds; a file with the same ones is unchanged."""
+
+
+def snapshots_of(folder: Path) -> Path:
+    """The folder of a folder's snapshots, next to it, on the same disk."""
+    return folder.with_name(f"{folder.name}.push")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The files of a folder at one moment: `stats` by name, and in `links` hard links to those that have changed.
+
+    The folder's files can be replaced and removed while the links are copied.
+    """
+
+    links: Path
+    stats: dict[str, Stats]
+
+    def remove(self) -> None:
+        shutil.rmtree(self.links, ignore_errors=True)
 
 
 def _pushes(text: bytes) -> list[str]:
@@ -65,16 +92,17 @@ class Mirror:
                 raise UserError(f"--storage: {uri} overlaps the run folder; give another place.")
             if there.is_dir():
                 check_no_links(there)
-        self._pushed: dict[str, tuple[int, int]] = {}
+        self._pushed: dict[str, Stats] = {}
         try:
             self._system.create_dir(self._path, recursive=True)
-            is_empty = not self._system.get_file_info(fs.FileSelector(self._path))
+            stored = self._system.get_file_info(fs.FileSelector(self._path, recursive=True))
         except _FAILURES as error:
             raise UserError(f"--storage: {uri} cannot be written ({_reason(error)}).") from None
         self._own = set[str]()
-        if is_empty:
+        if not stored:
             return
-        listed, claimed = (self._has(name) for name in (LIST, OWN))
+        sizes = {info.path.removeprefix(f"{self._path}/"): info.size for info in stored}
+        listed, claimed = LIST in sizes, OWN in sizes
         if new:
             remedy = (
                 f"resume it with --resume {self.uri}, or give another name" if listed else "give another name or place"
@@ -82,15 +110,16 @@ class Mirror:
             raise UserError(f"--storage: {self.uri} exists; {remedy}.")
         for name in (LIST,) * listed + (OWN,) * claimed:
             try:
-                self._own.update(_names(self._system, f"{self._path}/{name}"))
+                files = _listed(self._system, f"{self._path}/{name}")
             except (*_FAILURES, TypeError) as error:
                 raise UserError(f"--storage: {self.uri}/{name} cannot be read ({_reason(error)}).") from None
-        self._check_state()
+            self._own.update(files)
+            self._pushed |= {name: stats for name, stats in files.items() if stats and stats[0] == sizes.get(name)}
+        if STATE in sizes:  # not in an incomplete first push
+            self._check_state()
 
     def _check_state(self) -> None:
         """Raises `UserError` unless the copy is of this folder, now or earlier."""
-        if not self._has(STATE):  # of an earlier version, or an incomplete push
-            return
         try:
             with self._system.open_input_stream(f"{self._path}/{STATE}") as stream:
                 *_, last = _pushes(stream.read())
@@ -112,44 +141,70 @@ class Mirror:
 
     def push(self) -> None:
         """Copies the changes since the last push. Raises `SealError` if the storage fails."""
-        if not self.folder.is_dir():
-            return
-        pushed: dict[str, tuple[int, int]] = {}
         try:
-            state = {"pushes": [*self._before(), uuid.uuid4().hex]}
+            self.copy(self.snapshot())
+        finally:
+            shutil.rmtree(snapshots_of(self.folder), ignore_errors=True)
+
+    def snapshot(self) -> Snapshot:
+        """The present files. Raises `SealError` if they cannot be linked."""
+        push = uuid.uuid4().hex
+        snapshot = Snapshot(snapshots_of(self.folder) / push, {})
+        if not self.folder.is_dir():
+            return snapshot
+        with self._failures(snapshot):
+            state = {"pushes": [*self._before(), push]}
             replace_file(self.folder / STATE, json.dumps(state).encode("utf-8"))
-            paths = self._files()
-            self._claim({path.relative_to(self.folder).as_posix() for path in paths})
-            for path in paths:
+            for path in self._files():
                 name = path.relative_to(self.folder).as_posix()
-                try:
+                with suppress(FileNotFoundError):  # a trial has removed it
                     info = path.stat()
                     stats = (info.st_size, info.st_mtime_ns)
                     if self._pushed.get(name) != stats:
-                        target = f"{self._path}/{name}"
-                        self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
-                        self._replace(target, partial(self.copy_file, path))
-                except FileNotFoundError:
-                    if path.exists():
-                        raise
-                    continue  # the run has removed it
-                pushed[name] = stats
-            self._replace(f"{self._path}/{LIST}", partial(self.write_names, sorted(pushed)))
-            self.remove_files(self._own - pushed.keys())
-        except SealError:
+                        _link(path, snapshot.links / name)
+                    snapshot.stats[name] = stats
+        return snapshot
+
+    def copy(self, snapshot: Snapshot) -> None:
+        """Copies the changes since the last push to the storage, and removes the snapshot.
+
+        Raises `SealError` if the storage fails.
+        """
+        files = snapshot.stats
+        if not files:
+            return
+        with self._failures(snapshot):
+            self._claim(files.keys())
+            # Its ids come first, so that no earlier state of the folder takes later files for its own.
+            for name in sorted(files, key=lambda name: (name != STATE, name)):
+                if self._pushed.get(name) != files[name]:
+                    self._pushed.pop(name, None)
+                    target = f"{self._path}/{name}"
+                    self._system.create_dir(str(PurePosixPath(target).parent), recursive=True)
+                    self._replace(target, partial(self.copy_file, snapshot.links / name))
+                    self._pushed[name] = files[name]
+            self._replace(f"{self._path}/{LIST}", partial(self.write_json, files))
+            self.remove_files(self._own - files.keys())
+        snapshot.remove()
+
+    @contextmanager
+    def _failures(self, snapshot: Snapshot) -> Iterator[None]:
+        """Removes the snapshot after an error, and raises the storage's errors as `SealError`."""
+        try:
+            yield
+        except BaseException as error:
+            snapshot.remove()
+            if isinstance(error, _FAILURES) and not isinstance(error, SealError):
+                raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
             raise
-        except _FAILURES as error:
-            raise SealError(f"storage: {self.uri} cannot be written ({_reason(error)}).") from None
-        self._pushed = pushed
 
-    def _has(self, name: str) -> bool:
-        return bool(self._system.get_file_info(f"{self._path}/{name}").type != fs.FileType.NotFound)
-
-    def _claim(self, names: set[str]) -> None:
+    def _claim(self, names: Iterable[str]) -> None:
         """Lists our files before they are written, so that a later push can remove them after a kill."""
-        if names - self._own:
-            self._own |= names
-            self._replace(f"{self._path}/{OWN}", partial(self.write_names, sorted(self._own)))
+        claimed = self._own.union(names)
+        if claimed != self._own:
+            self._system.create_dir(self._path, recursive=True)
+            self._replace(f"{self._path}/{OWN}", partial(self.write_json, sorted(claimed)))
+            self._own = claimed
 
     def _replace(self, target: str, write: Callable[[str], None]) -> None:
         """Writes a file atomically; writes to S3 and GCS are atomic already."""
@@ -164,9 +219,9 @@ class Mirror:
     def copy_file(self, path: Path, target: str) -> None:
         fs.copy_files(str(path), target, fs.LocalFileSystem(), self._system)
 
-    def write_names(self, names: Sequence[str], target: str) -> None:
+    def write_json(self, value: object, target: str) -> None:
         with self._system.open_output_stream(target) as stream:
-            stream.write(json.dumps(names).encode("utf-8"))
+            stream.write(json.dumps(value).encode("utf-8"))
 
     def _files(self) -> list[Path]:
         """All finished files; `os.walk` skips folders that are removed meanwhile."""
@@ -189,27 +244,48 @@ class Mirror:
 def mirrored(
     folder: Path, uri: str | None, say: Callable[[str], None], *, new: bool = False
 ) -> Iterator[Callable[[], None]]:
-    """Pushes the folder at each call and at the end, after success or failure; without a storage never.
+    """Pushes the folder at each call in a thread, and at the end, after success or failure; without a storage never.
 
+    The call returns at once. If a push is running, one more follows it, with the folder's state at the newest call.
     A failing push is reported to `say` and repeated at the next call; at the end it raises `SealError`, unless another
     error ended the block. Raises `UserError` as `Mirror`.
     """
+    shutil.rmtree(snapshots_of(folder), ignore_errors=True)  # of a process that was killed
     if uri is None:
         yield lambda: None
         return
     mirror = Mirror(folder, uri, new=new)
+    waiting = Queue[Snapshot | None](1)
 
-    def push(more: str = " It is repeated later.") -> None:
+    def put(snapshot: Snapshot | None) -> None:
+        with suppress(Empty):
+            if before := waiting.get_nowait():
+                before.remove()
+        waiting.put(snapshot)
+
+    def attempt(push: Callable[[], None], more: str = "") -> None:
         try:
-            mirror.push()
+            push()
         except SealError as error:
             say(f"{error}{more}")
 
+    def copy() -> None:
+        while snapshot := waiting.get():
+            attempt(partial(mirror.copy, snapshot), _LATER)
+
+    def end() -> None:
+        put(None)
+        thread.join()
+
+    thread = Thread(target=copy, daemon=True)  # an interrupt at the end does not wait for it
+    thread.start()
     try:
-        yield push
+        yield lambda: attempt(lambda: put(mirror.snapshot()), _LATER)
     except BaseException:  # keep the error that ended the block
-        push("")
+        end()
+        attempt(mirror.push)
         raise
+    end()
     mirror.push()
 
 
@@ -230,13 +306,15 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
     try:
         if isinstance(system, fs.LocalFileSystem):
             check_no_links(Path(path))
-        for file in _names(system, f"{path}/{LIST}"):
+        for file, stats in _listed(system, f"{path}/{LIST}").items():
             inside = PurePosixPath(file)
             if inside.is_absolute() or ".." in inside.parts or not file.isprintable():
                 raise UserError(f"--resume: {uri} names {file!r:.80}, which lies outside of it.")
             target = part / file
             target.parent.mkdir(parents=True, exist_ok=True)
             fs.copy_files(f"{path}/{file}", str(target), system, fs.LocalFileSystem())
+            if stats and stats[0] == target.stat().st_size:  # else a later push has written it
+                os.utime(target, ns=(stats[1], stats[1]))  # so that a push does not copy it again
         part.replace(folder)
     except UserError:
         raise
@@ -286,10 +364,26 @@ def _open(uri: str) -> tuple[fs.FileSystem, str]:
     return system, path
 
 
-def _names(system: fs.FileSystem, path: str) -> list[str]:
-    """The names in a list of a mirror. Raises `OSError`, `ValueError` or `TypeError` if it cannot be read."""
+def _listed(system: fs.FileSystem, path: str) -> Mapping[str, Stats | None]:
+    """The files in a list of a mirror. Raises `OSError`, `ValueError` or `TypeError` if it cannot be read."""
     with system.open_input_stream(path) as stream:
-        return list(map(str, parse_json(stream.read(MAX_BYTES))))
+        value = parse_json(stream.read(MAX_BYTES))
+    if not isinstance(value, dict):  # `OWN`, or of an earlier version
+        return dict.fromkeys(map(str, value))
+    files = {name: (int(size), int(time)) for name, (size, time) in value.items()}
+    if any(abs(time) >= 1 << 63 for _, time in files.values()):
+        raise ValueError("a time is out of range")
+    return files
+
+
+def _link(path: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(path, target)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, target)
 
 
 def _reason(error: Exception) -> str:

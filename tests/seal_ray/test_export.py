@@ -1,6 +1,8 @@
 """`seal-ray export`: what it writes is the checkpoint's to the last bit, in forms that other libraries load."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,17 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from policies.models import open_model
+from seal_ray.algorithm.config import make_config
+from seal_ray.report.files import RunFolder
+from seal_ray.run import checkpoints
 from seal_ray.run.export import model_card, release
+from seal_ray.state import write_state
 from seal_ray.training.weights import export_adapter, export_model
 from tests.command_line import RunMain
 from tests.policies.chat_models import random_chat_model
 from tests.policies.models import load, load_adapted, random_adapter
 from tests.readme import example
+from tests.refusal import refusal
 
 TOKENS = torch.tensor([[5, 6, 7, 8, 9, 300]])
 METRICS = (
@@ -153,6 +160,50 @@ def test_an_exported_adapter_is_the_checkpoint_s(lora: Path, base: Path, tmp_pat
 def test_a_checkpoint_can_be_named(full: Path, tmp_path: Path) -> None:
     released = release(full / "checkpoints" / "round_000003", tmp_path / "out")
     assert (released.round, released.adapter) == (3, False)
+
+
+def add_checkpoint(run: Path, number: int) -> Path:
+    part = run / "checkpoints" / f"round_{number:06d}.part"
+    shutil.copytree(run / "checkpoints" / "round_000003" / "model", part / "model")
+    write_state(part / "algorithm" / "learner_group", {"optimizer": number})
+    whole = checkpoints.keep(part, most=3)
+    checkpoints.check_state(whole)
+    checkpoints.remove_older_states(whole.parent)
+    return whole
+
+
+def test_an_older_checkpoint_is_exported_but_not_resumed(
+    full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: RunMain
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(full, run)
+    older = add_checkpoint(run, 4)
+    assert (older / "algorithm" / "learner_group" / "state.json").is_file()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", killed)
+        patched.setattr(os, "rmdir", killed)
+        with pytest.raises(KeyboardInterrupt):
+            add_checkpoint(run, 5)
+    newer = checkpoints.newest(run)
+    assert newer.name == "round_000005"
+    refusal(checkpoints.check_state, older)
+    newest = add_checkpoint(run, 6)
+    assert sorted(path.name for path in newest.iterdir()) == ["algorithm", "model"]
+    assert [path.name for path in (*older.iterdir(), *newer.iterdir())] == ["model", "model"]
+    release(older, tmp_path / "out")
+    model = older / "model" / "model.safetensors"
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == model.read_bytes()
+    assert checkpoints.model_of(str(older)) == str(older / "model")
+
+    shutil.rmtree(newest)
+    RunFolder(run).write_config({"seed": 7, **make_config().to_sections()})
+    said = run_main("train", "--resume", str(run), code=2)
+    assert f"{newer} has a model but no optimizer state" in said
+    assert f"solver.model={newer / 'model'}." in said
+
+
+def killed(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_the_card_tells_data_recipe_results_and_limits(lora: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from seal_ray.report.files import RunFolder
 from seal_ray.report.inspect_log import read_samples
 from seal_ray.rollout.types import GroupPlan
 from seal_ray.run import checkpoints
-from seal_ray.run.recorder import Recorder
+from seal_ray.run.recorder import Recorder, write_checkpoint
 from seal_ray.run.round_log import interleaved_members
 from tests.seal_ray.report.test_trackers import offline, scalars
 from tests.seal_ray.rollout.rounds import ARMS, Solver
@@ -35,6 +35,11 @@ class Rounds:
         self.spec = self.config.spec
         self.round = done
         self.report: RoundReport | None = None
+        self.agents: dict[str, object] = {}
+
+    def save_to_path(self, path: str) -> None:
+        Path(path).mkdir(parents=True)
+        Path(path, "state.json").write_text("{}", "utf-8")
 
     def train(self) -> None:
         self.round += 1
@@ -114,6 +119,23 @@ def test_a_kill_around_a_checkpoint_loses_no_row(
     assert [row["round"] for row in folder.metrics.rows()] == list(range(ROUNDS + 1))
     assert [row["round"] for row in folder.evaluations.rows()] == [0, ROUNDS]
     assert [row["round"] for row in folder.interfaces.rows()] == list(range(1, ROUNDS + 1))
+
+
+def test_only_the_newest_checkpoint_has_a_state_while_the_next_is_written(folder: RunFolder) -> None:
+    algorithm, states = Rounds(), list[list[str]]()
+    for algorithm.round in (1, 2, 3, 4):
+        part = write_checkpoint(cast(Seal, algorithm), folder)
+        states.append(sorted(path.parent.name for path in folder.checkpoints.glob("*/algorithm")))
+        checkpoints.keep(part, most=3)
+    assert states == [
+        ["round_000001.part"],
+        ["round_000001", "round_000002.part"],
+        ["round_000002", "round_000003.part"],
+        ["round_000003", "round_000004.part"],
+    ]
+    Recorder(cast(Seal, algorithm), folder, resumed=True).close()
+    assert [path.name for path in checkpoints.stored(folder.checkpoints)] == [f"round_{n:06d}" for n in (2, 3, 4)]
+    assert [path.parent.name for path in folder.checkpoints.glob("*/algorithm")] == ["round_000004"]
 
 
 def test_a_picture_that_fails_costs_no_checkpoint(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Mirrors of run folders, in folders and in clouds: changes are pushed, half a push is never pulled."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,13 +24,18 @@ def tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()}
 
 
+def make_run(folder: Path) -> Path:
+    """A folder of a run with a checkpoint, in `folder`/runs."""
+    run = folder / "runs" / "mine"
+    (run / "checkpoints" / "round_000001" / "model").mkdir(parents=True)
+    (run / "checkpoints" / "round_000001" / "model" / "weights").write_text("one", encoding="utf-8")
+    (run / "metrics.jsonl").write_text("{}\n", encoding="utf-8")
+    return run
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    folder = tmp_path / "runs" / "mine"
-    (folder / "checkpoints" / "round_000001" / "model").mkdir(parents=True)
-    (folder / "checkpoints" / "round_000001" / "model" / "weights").write_text("one", encoding="utf-8")
-    (folder / "metrics.jsonl").write_text("{}\n", encoding="utf-8")
-    return folder
+    return make_run(tmp_path)
 
 
 @pytest.mark.parametrize("as_uri", [False, True])
@@ -38,8 +44,10 @@ def test_a_mirror_has_what_the_folder_has(as_uri: bool, run: Path, tmp_path: Pat
     mirror = Mirror(run, f"file://{storage}" if as_uri else str(storage))
     mirror.push()
     copy = storage / "mine"
-    names = json.dumps(sorted(tree(run)))
-    assert tree(copy) == {**tree(run), LIST: names, OWN: names}
+    stats = {name: (run / name).stat() for name in sorted(tree(run))}
+    listed = json.dumps({name: [each.st_size, each.st_mtime_ns] for name, each in stats.items()})
+    assert tree(copy) == {**tree(run), LIST: listed, OWN: json.dumps(list(stats))}
+    assert list(run.parent.iterdir()) == [run], "no link is left"
     unchanged = (copy / "checkpoints/round_000001/model/weights").stat().st_mtime_ns
 
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
@@ -70,7 +78,12 @@ def test_what_is_pulled_is_what_was_pushed_and_no_more(run: Path, tmp_path: Path
         pull(f"{tmp_path}/storage/mine", tmp_path / "elsewhere")
 
 
-@pytest.mark.parametrize("listed", ['["../outside"]', '["/etc/passwd"]', "[1", "3", '["not_there"]'])
+LIES = ('{"../outside": [6, 0]}', '{"a": 3}', '{"a": [1]}', '{"a": ["x", 1]}', '{"a": [1, 1' + 30 * "0" + "]}")
+
+
+@pytest.mark.parametrize(
+    "listed", ['["../outside"]', '["/etc/passwd"]', "[1", "3", '["not_there"]', '{"not_there": [1, 2]}', *LIES]
+)
 def test_a_storage_that_lies_is_refused_and_writes_nothing_outside(listed: str, tmp_path: Path) -> None:
     (tmp_path / "storage/mine").mkdir(parents=True)
     (tmp_path / "storage/outside").write_text("secret", encoding="utf-8")
@@ -97,18 +110,33 @@ def test_a_run_is_no_mirror_of_itself(run: Path) -> None:
     assert tree(run) == before
 
 
-def test_what_is_removed_during_a_push_is_left_out(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror = Mirror(run, str(tmp_path / "storage"))
-    copy_files = fs.copy_files
-    gone = run / "checkpoints" / "round_000001" / "model" / "weights"
+def test_a_file_that_the_storage_has_lost_is_copied_again(run: Path, tmp_path: Path) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    weights = tmp_path / "storage/mine/checkpoints/round_000001/model/weights"
+    for lose in (weights.unlink, lambda: weights.write_text("o", encoding="utf-8")):
+        lose()
+        Mirror(run, str(tmp_path / "storage")).push()
+        assert weights.read_text("utf-8") == "one"
 
-    def copy(source: str, *more: Any) -> None:
-        gone.unlink(missing_ok=True)
-        copy_files(source, *more)
 
-    monkeypatch.setattr(fs, "copy_files", copy)
-    mirror.push()
-    assert set(tree(tmp_path / "storage" / "mine")) == {"metrics.jsonl", STATE, LIST, OWN}
+def test_a_list_of_an_earlier_version_is_read(run: Path, tmp_path: Path) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    listed = tmp_path / "storage/mine" / LIST
+    listed.write_text(json.dumps(list(json.loads(listed.read_text("utf-8")))), encoding="utf-8")
+    folder, _ = pull(str(tmp_path / "storage/mine"), tmp_path / "here")
+    assert tree(folder) == tree(run)
+    Mirror(folder, str(tmp_path / "storage")).push()
+
+
+def test_a_file_system_without_hard_links_gets_copies(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")  # as FAT raises it
+
+    monkeypatch.setattr("os.link", link)
+    Mirror(run, str(tmp_path / "storage")).push()
+    assert set(tree(tmp_path / "storage/mine")) == {*tree(run), LIST, OWN}
 
 
 def test_half_a_copy_is_no_run(run: Path, tmp_path: Path) -> None:
@@ -130,7 +158,9 @@ def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
 ) -> None:
     Mirror(run, str(tmp_path / "storage")).push()
     before = tree(tmp_path / "storage" / "mine")
-    mirror = Mirror(run, str(tmp_path / "storage"))  # as after a resume: it has no list of stored files
+    weights = run / "checkpoints/round_000001/model/weights"
+    os.utime(weights, ns=(0, 0))  # so that it is copied again
+    mirror = Mirror(run, str(tmp_path / "storage"))
 
     def cut_off(of: Callable[..., None]) -> Callable[..., None]:
         def write(source: Any, target: str) -> None:
@@ -142,7 +172,7 @@ def test_a_push_that_is_cut_off_leaves_the_files_of_the_one_before(
         return write
 
     monkeypatch.setattr(mirror, "copy_file", cut_off(mirror.copy_file))
-    monkeypatch.setattr(mirror, "write_names", cut_off(mirror.write_names))
+    monkeypatch.setattr(mirror, "write_json", cut_off(mirror.write_json))
     with pytest.raises(KeyboardInterrupt):
         mirror.push()
     found = tree(tmp_path / "storage" / "mine")
@@ -200,9 +230,30 @@ def test_a_copy_of_another_run_or_of_a_later_state_is_kept(run: Path, tmp_path: 
         Mirror(pulled, storage)
 
 
+def test_the_folder_before_is_refused_after_the_first_file_of_another_push(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Mirror(run, str(tmp_path / "storage")).push()
+    pulled, storage = pull(str(tmp_path / "storage/mine"), tmp_path / "elsewhere")
+    (pulled / "config.yaml").write_text("new", encoding="utf-8")
+    copy_file, copied = Mirror.copy_file, list[Path]()
+
+    def cut_off(mirror: Mirror, path: Path, target: str) -> None:
+        if copied:
+            raise KeyboardInterrupt
+        copied.append(path)
+        copy_file(mirror, path, target)
+
+    monkeypatch.setattr(Mirror, "copy_file", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        Mirror(pulled, storage).push()
+    with pytest.raises(UserError, match="or of a later state"):
+        Mirror(run, storage)
+
+
 def test_a_push_that_was_cut_off_is_gone_on_with(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = str(tmp_path / "storage")
-    for at in ("copy_file", "write_names"):
+    for at in ("copy_file", "write_json"):
         with monkeypatch.context() as patched:
             patched.setattr(Mirror, at, killed)
             with pytest.raises(KeyboardInterrupt):
@@ -279,46 +330,6 @@ def test_what_a_push_that_was_killed_has_left_is_removed(
     later.unlink()
     Mirror(run, str(storage)).push()
     assert set(tree(storage / "mine")) == {"metrics.jsonl", STATE, LIST, OWN}
-
-
-def test_a_push_that_fails_is_tried_again_and_at_the_end_raised(run: Path, tmp_path: Path) -> None:
-    storage, said = tmp_path / "storage", list[str]()
-    with mirrored(run, str(storage), said.append) as push:
-        (storage / "mine").rmdir()
-        (storage / "mine").write_text("in the way", encoding="utf-8")
-        push()
-        assert "cannot be written" in said[0]
-        (storage / "mine").unlink()
-        push()
-        assert len(said) == 1
-        assert (storage / "mine" / "metrics.jsonl").is_file()
-        (run / "late").write_text("late", encoding="utf-8")
-    assert (storage / "mine" / "late").is_file(), "the end is pushed too"
-
-
-@pytest.mark.parametrize("ended_by", [None, UserError("resources: the run asks for 9 CPUs.")])
-def test_an_end_that_cannot_be_pushed_is_a_fault_and_hides_no_other(
-    ended_by: UserError | None, run: Path, tmp_path: Path
-) -> None:
-    said = list[str]()
-
-    def block() -> None:
-        with mirrored(run, str(tmp_path / "other"), said.append):
-            (tmp_path / "other/mine").rmdir()
-            (tmp_path / "other/mine").write_text("in the way", encoding="utf-8")
-            if ended_by:
-                raise ended_by
-
-    with pytest.raises(SealError, match="the run asks for 9 CPUs" if ended_by else "cannot be written"):
-        block()
-    assert ["cannot be written" in each and "later" not in each for each in said] == [True] * bool(ended_by)
-
-
-def test_without_a_storage_nothing_is_pushed(run: Path, tmp_path: Path) -> None:
-    before = tree(tmp_path)
-    with mirrored(run, None, print) as push:
-        push()
-    assert tree(tmp_path) == before
 
 
 @pytest.fixture

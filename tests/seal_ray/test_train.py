@@ -159,7 +159,7 @@ def test_after_a_fault_it_resumes_from_the_newest_checkpoint_by_itself(
     def train(_: SealConfig, folder: RunFolder, *, resume: Path | None, **__: Any) -> TrainingOutcome:
         begun.append(resume)
         checkpoints = [folder.checkpoints / f"round_{number:06d}" for number in range(1, len(begun) + 1)]
-        for name in ("state", "model"):
+        for name in ("algorithm", "model"):
             (checkpoints[-1] / name).mkdir(parents=True)
         if len(begun) <= faults:
             raise SealError("the learner died\nof a lost node")
@@ -231,6 +231,8 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
     }
     assert logs["evaluation 6"]["accuracy"] == pytest.approx(rows[-1]["evaluation/success"])
     assert [path.name for path in sorted((undisturbed / "checkpoints").iterdir())] == ["round_000003", "round_000006"]
+    states = [path.parent.name for path in undisturbed.glob("checkpoints/*/algorithm")]
+    assert states == ["round_000006"], "older ones have a model only"
 
 
 def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, cluster: str, tmp_path: Path) -> None:
