@@ -48,7 +48,7 @@ Stats = tuple[int, int]
 
 def snapshots_of(folder: Path) -> Path:
     """The folder of a folder's snapshots, next to it, on the same disk."""
-    return folder.with_name(f"{folder.name}.push")
+    return folder.with_name(f".{folder.name}.push")
 
 
 @dataclass(frozen=True, slots=True)
