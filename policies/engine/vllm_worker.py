@@ -1,10 +1,13 @@
 """Weight and adapter updates inside a vLLM worker.
 
 vLLM loads this class into its worker process (`worker_extension_cls`); the engine calls its methods by
-`collective_rpc`. Weights travel as a safetensors file, adapters as a folder in PEFT's format. Written for vLLM 0.32 and
-one tensor-parallel rank.
+`collective_rpc`. Weights travel as a safetensors file, adapters as a folder in PEFT's format. Each tensor-parallel rank
+has a worker, which reads all of the file and proves its own slices. Written for vLLM 0.32.
 """
 
+import multiprocessing
+import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from policies.engine.adapters import TENSOR_FILE
-from policies.engine.delivery import fused_parts, stale_adapter_modules, stale_modules
+from policies.engine.delivery import RankPlace, fused_parts, stale_adapter_modules, stale_modules
 from policies.engine.stored import digest
 from policies.engine.vllm_patches import apply_patches
 
@@ -25,6 +28,19 @@ class WeightsExtension:
 
     model_runner: Any
     vllm_config: Any
+    parallel_config: Any
+    rank: int
+
+    def end_with_core(self) -> None:
+        """Ends this worker's process when the core ends. vLLM asks it to, in vain while it waits for another rank."""
+        core = multiprocessing.parent_process()
+        assert core is not None
+
+        def wait() -> None:
+            core.join()
+            os._exit(1)
+
+        threading.Thread(target=wait, daemon=True).start()
 
     def update_full_weights(self, path: str, expected_digest: str) -> list[str]:
         """Loads a file of weights. Raises `RuntimeError` if it is not the one that was sent."""
@@ -32,7 +48,7 @@ class WeightsExtension:
         if digest(tensors) != expected_digest:
             raise RuntimeError("the weight file is not the one that was sent")
         self.load(tensors)
-        return stale_modules(self.model_runner.model, tensors)
+        return stale_modules(self.model_runner.model, tensors, self._place())
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Loads checkpoint tensors into the running model."""
@@ -69,7 +85,10 @@ class WeightsExtension:
         self.load_adapter(folder, name, number)
         if number not in slots:
             raise RuntimeError("vLLM has put the adapter into no slot")
-        return stale_adapter_modules(self.model_runner.model, slots.index(number), tensors, scaling)
+        return stale_adapter_modules(self.model_runner.model, slots.index(number), tensors, scaling, self._place())
+
+    def _place(self) -> RankPlace:
+        return RankPlace(self.rank, self.parallel_config.tensor_parallel_size)
 
     def load_adapter(self, folder: str, name: str, number: int) -> None:
         """Loads the folder into a free slot, under this name and number."""
