@@ -109,7 +109,7 @@ async def start_engine(
     return await VllmEngine.start(vllm)
 
 
-def check_ranks(key: str, ranks: int, model: ModelFolder) -> None:
+def check_tensor_parallel(key: str, ranks: int, model: ModelFolder) -> None:
     """Raises `UserError`, which names the key, if vLLM cannot divide the model among so many tensor-parallel ranks."""
     heads, inner = (int(model.config[name]) for name in ("num_attention_heads", "intermediate_size"))
     rows = math.ceil(int(model.config["vocab_size"]) / _VOCABULARY_BLOCK) * _VOCABULARY_BLOCK

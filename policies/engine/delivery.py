@@ -29,36 +29,36 @@ _WRAPPED = ".base_layer"
 
 
 @dataclass(frozen=True, slots=True)
-class RankPlace:
-    """A rank, and the number of tensor-parallel ranks of its engine."""
+class RankSlicer:
+    """Slices whole tensors for one of an engine's `count` tensor-parallel ranks."""
 
-    rank: int = 0
-    ranks: int = 1
+    index: int = 0
+    count: int = 1
 
     def slice(self, tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-        """The slice of a whole tensor that this rank computes with, of these sizes; the last of a vocabulary is short.
+        """The slice of these sizes that the rank computes with; the last one of a vocabulary is shorter.
 
         If there are fewer slices than ranks, as of keys and values, neighbouring ranks have the same one.
         """
         for axis, (size, length) in enumerate(zip(sizes, tensor.shape, strict=False)):
-            start = min(self.rank * math.ceil(length / size) // self.ranks * size, length)
+            start = min(self.index * math.ceil(length / size) // self.count * size, length)
             tensor = tensor.narrow(axis, start, min(size, length - start))
         return tensor
 
     def slice_parts(self, module: nn.Module, parts: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The slices of the whole tensors of which a module's parameter consists."""
         rows: Any = getattr(module, "output_partition_sizes", None)
-        if self.ranks == 1 or rows is None:
+        if self.count == 1 or rows is None:
             return parts
         columns = getattr(module, "input_size_per_partition", parts[0].shape[-1])
         return [self.slice(part, (size, columns)) for part, size in zip(parts, rows, strict=True)]
 
 
-ONLY_RANK = RankPlace()
+WHOLE = RankSlicer()
 
 
-def stale_modules(model: nn.Module, tensors: Tensors, place: RankPlace = ONLY_RANK) -> list[str]:
-    """The names of the modules that do not compute with these checkpoint tensors, sliced for this place.
+def stale_modules(model: nn.Module, tensors: Tensors, slicer: RankSlicer = WHOLE) -> list[str]:
+    """The names of the modules that do not compute with these checkpoint tensors, sliced for a rank.
 
     A tensor that no module is known to use is listed too: an unchecked tensor is not proven.
     """
@@ -68,7 +68,7 @@ def stale_modules(model: nn.Module, tensors: Tensors, place: RankPlace = ONLY_RA
         sources = _source_tensors(model, name.removesuffix(_WRAPPED), module, tensors)
         unproven.difference_update(*sources.values())
         expected = {
-            parameter: torch.cat(tuple(place.slice_parts(module, [tensors[part] for part in parts])))
+            parameter: torch.cat(tuple(slicer.slice_parts(module, [tensors[part] for part in parts])))
             for parameter, parts in sources.items()
         }
         if expected and not _computes_with(module, expected):
@@ -77,9 +77,9 @@ def stale_modules(model: nn.Module, tensors: Tensors, place: RankPlace = ONLY_RA
 
 
 def stale_adapter_modules(
-    model: nn.Module, slot: int, tensors: Tensors, scaling: float, place: RankPlace = ONLY_RANK
+    model: nn.Module, slot: int, tensors: Tensors, scaling: float, slicer: RankSlicer = WHOLE
 ) -> list[str]:
-    """The names of the modules whose `slot` is not exactly this adapter for this place, with B multiplied by `scaling`.
+    """The names of the modules whose `slot` is not exactly this adapter, sliced, with B multiplied by `scaling`.
 
     Modules and ranks that the adapter lacks must be zero. A tensor that no module is known to use is listed as well.
     """
@@ -99,8 +99,8 @@ def stale_adapter_modules(
             halves = [half for half in lora_tensor_names(part) if half in tensors]
             if len(halves) == 2:
                 a, b = (tensors[half].to(expected_a) for half in halves)
-                expected_a[0, : a.shape[0]] = place.slice(a, (len(a), expected_a.shape[-1]))
-                expected_b[0, :, : b.shape[1]] = place.slice(b, (expected_b.shape[1], b.shape[1])) * scaling
+                expected_a[0, : a.shape[0]] = slicer.slice(a, (len(a), expected_a.shape[-1]))
+                expected_b[0, :, : b.shape[1]] = slicer.slice(b, (expected_b.shape[1], b.shape[1])) * scaling
                 unproven.difference_update(halves)
             exact &= torch.equal(buffer_a[slot], expected_a) and torch.equal(buffer_b[slot], expected_b)
         if not exact:

@@ -14,7 +14,7 @@ from envs.interface.json_form import load_interface
 from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
 from policies.curator.base import CURATORS
-from policies.engine.choice import check_ranks, default_kind
+from policies.engine.choice import check_tensor_parallel, default_kind
 from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.models import ModelFolder, open_model
 from policies.task_writer.base import TASK_WRITERS
@@ -89,7 +89,7 @@ def _check_engine(key: str, kind: str, model: ModelFolder, engine: schema.Engine
     ranks, gpus = engine.tensor_parallel, engine.num_gpus_per_engine
     if ranks > 1 and "transformers" in (kind, default_kind()):
         raise UserError(f"engine.tensor_parallel: {ranks} needs {key}=vllm; transformers allows 1.")
-    check_ranks("engine.tensor_parallel", ranks, model)
+    check_tensor_parallel("engine.tensor_parallel", ranks, model)
     if gpus not in (0, ranks) and max(gpus, ranks) > 1:
         allowed = f"{ranks}, or 0 on CPUs" if ranks > 1 else "at most 1"
         raise UserError(

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
+from policies.engine.stored import SHARED_MEMORY
 from policies.engine.vllm_worker import WeightsExtension
 
 
@@ -63,6 +64,10 @@ class SpoilsOneRank(WeightsExtension):
 
     def process_id(self) -> int:
         return os.getpid()
+
+    def shared_files(self) -> list[str]:
+        """The files in memory that would stay if the ranks were killed."""
+        return [path.name for path in Path(SHARED_MEMORY).glob(os.environ["VLLM_DIST_IDENT"] + "-*")]
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
         super().load(self._changed(tensors))

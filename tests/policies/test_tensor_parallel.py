@@ -60,7 +60,7 @@ class Divided(Served[VllmEngine]):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Divided]:
-    served = Divided(random_qwen2(tmp_path_factory.mktemp("model"), seed=0, **SHAPE))
+    served = Divided(random_qwen2(tmp_path_factory.mktemp("model"), seed=0, tied=True, **SHAPE))
     yield served
     served.close()
 
@@ -73,7 +73,7 @@ def test_two_ranks_compute_what_one_does(served: Divided) -> None:
 
 
 def test_a_tensor_that_is_stale_on_one_rank_is_a_delivery_error(served: Divided, tmp_path: Path) -> None:
-    new, adapter = random_qwen2(tmp_path / "new", seed=2, **SHAPE), random_adapter(served.folder, seed=3)
+    new, adapter = random_qwen2(tmp_path / "new", seed=2, tied=True, **SHAPE), random_adapter(served.folder, seed=3)
     for name in (
         *("model.embed_tokens.weight", "model.norm.weight", f"{LAYER}.self_attn.q_proj.bias"),
         *(f"{LAYER}.{module}.weight" for module in ("self_attn.k_proj", "self_attn.o_proj", "mlp.up_proj")),
@@ -95,7 +95,8 @@ def test_a_tensor_that_is_stale_on_one_rank_is_a_delivery_error(served: Divided,
 
 
 def test_no_rank_outlives_the_others_or_the_core(served: Divided) -> None:
-    """Neither one that waits for another rank, as it does for a stopped one."""
+    """Neither one that waits for another rank, as it does for a stopped one, nor their memory."""
+    assert served.call_workers("shared_files") == [[], []]
     before = served.one(GenRequest(PROMPT, 8, policy="solver"))
     first, second = served.call_workers("process_id")
 
