@@ -176,6 +176,7 @@ def start_engines(spec: RunSpec, agent: AgentSpec) -> EnginePool:
         cache_share=agent.cache_share,
         gpu_memory_share=spec.engine.gpu_memory_share,
         threads=spec.engine.threads,
+        tensor_parallel=spec.engine.tensor_parallel,
         factory=spec.engine_factory,
         agent=agent.name,
     )

@@ -17,6 +17,8 @@ DTYPES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 _INSTRUCTIONS = {"bfloat16": ("amx_bf16", "avx512_bf16", "bf16"), "float16": ("amx_fp16", "avx512_fp16", "fp16_arith")}
 """Half type → CPU capabilities, named as in PyTorch, of which one is needed for products in it (x86 and ARM)."""
 _LEAST_CACHE = 64 << 20
+_VOCABULARY_BLOCK = 64
+"""vLLM pads embeddings to a multiple of so many rows before it divides them."""
 _WORKING = 2 << 30
 """Bytes that CUDA, recorded steps and sampling take in addition to a step's activations."""
 _SHARE_OF_MEMORY = 0.25
@@ -57,11 +59,13 @@ async def start_engine(
     cache_share: float = 1.0,
     gpu_memory_share: float = 0.9,
     threads: int | None = None,
+    tensor_parallel: int = 1,
 ) -> Engine:
     """Starts an engine of that kind; "auto" is vLLM if it is installed.
 
     `threads` (on a CPU) None is one for vLLM, and torch's default for transformers. vLLM gets the `cache_share` of a
-    cache for all dialogues at their full context, but on a GPU at most the rest of `gpu_memory_share` of its memory.
+    cache for all dialogues at their full context, but on a GPU at most the rest of `gpu_memory_share` of its memory. It
+    has `tensor_parallel` ranks, each on a GPU or in a process of its own.
     Raises `UserError` for an unknown or missing kind, or a share without room for one dialogue.
     """
     kind = default_kind() if kind == "auto" else kind
@@ -81,18 +85,18 @@ async def start_engine(
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from policies.engine.vllm_engine import VllmEngine, VllmSettings
 
-    token_bytes, most = model.kv_bytes_per_token(DTYPES[dtype]), None
+    token_bytes, most = model.kv_bytes_per_token(DTYPES[dtype], ranks=tensor_parallel), None
     if on_gpu:
         memory = gpu_memory_share * current_platform.get_device_total_memory()
         shapes, size = checkpoint_shapes(model.path), DTYPES[dtype]
-        most = int(memory) - size * sum(map(math.prod, shapes.values()))
+        most = int(memory) - size * sum(map(math.prod, shapes.values())) // tensor_parallel
         most -= working_bytes(model, shapes, size, adapters=adapters, lora_rank=lora_rank)
         if most < dialogue_cache_bytes(context, token_bytes):
             raise UserError(
                 f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
                 "and one dialogue; raise it, or lower the context."
             )
-    cache = cache_bytes(context, concurrent * cache_share, token_bytes, most=most)
+    cache = cache_bytes(context, concurrent * cache_share, token_bytes, most=most, ranks=tensor_parallel)
     vllm = VllmSettings(
         *(model.path, context, dtype, cache, concurrent),
         max_adapters=adapters,
@@ -100,17 +104,39 @@ async def start_engine(
         gpu_memory_share=gpu_memory_share,
         threads=threads,
         graphs=on_gpu,
+        tensor_parallel=tensor_parallel,
     )
     return await VllmEngine.start(vllm)
 
 
-def cache_bytes(context: int, dialogues: float, kv_bytes_per_token: int, *, most: int | None = None) -> int:
-    """Bytes of a cache for so many whole dialogues, but `most` at most (None: a quarter of the host's memory).
+def check_tensor_parallel(key: str, ranks: int, model: ModelFolder) -> None:
+    """Raises `UserError`, which names the key, if vLLM cannot divide the model among so many tensor-parallel ranks."""
+    heads, inner = (int(model.config[name]) for name in ("num_attention_heads", "intermediate_size"))
+    rows = math.ceil(int(model.config["vocab_size"]) / _VOCABULARY_BLOCK) * _VOCABULARY_BLOCK
+
+    def fits(count: int) -> bool:
+        shared = math.gcd(count, model.kv_heads) in (count, model.kv_heads)
+        return shared and not any(size % count for size in (heads, inner, rows))
+
+    if not fits(ranks):
+        allowed = ", ".join(str(count) for count in range(1, heads + 1) if fits(count))
+        raise UserError(
+            f"{key}: {ranks} ranks cannot share {model.name}'s {heads} attention heads, {model.kv_heads} key/value "
+            f"heads, {inner} MLP units and {rows} rows of embeddings equally; it must be one of {allowed}."
+        )
+
+
+def cache_bytes(
+    context: int, dialogues: float, kv_bytes_per_token: int, *, most: int | None = None, ranks: int = 1
+) -> int:
+    """Bytes of a rank's cache for so many whole dialogues, but `most` at most.
+
+    None is a quarter of the host's memory for all ranks.
 
     It holds one dialogue at least. More than all dialogues would gain nothing: each delivery empties the cache.
     """
     if most is None:
-        most = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE_OF_MEMORY)
+        most = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE_OF_MEMORY) // ranks
     one = dialogue_cache_bytes(context, kv_bytes_per_token)
     return max(min(int(context * kv_bytes_per_token * dialogues), most), one, _LEAST_CACHE)
 

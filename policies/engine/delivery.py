@@ -4,9 +4,16 @@ On CPU vLLM packs linear weights and empties the parameter: its own checksums ar
 output layer keeps the old packing through a reload. The proof therefore checks what a layer computes: a packed layer
 must map a dense probe to the same bits as a layer freshly packed from the sender's tensor. Adapters are multiplied
 straight from the buffer of their slot, so that comparing the buffer is enough.
+
+Each tensor-parallel rank proves the slices that it computes with: rows of some layers, columns of others, by the sizes
+that the layer or the buffer has.
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,8 +28,37 @@ _WRAPPED = ".base_layer"
 """The end of a layer's name inside a layer that adds adapters to it."""
 
 
-def stale_modules(model: nn.Module, tensors: Tensors) -> list[str]:
-    """The names of the modules that do not compute with these checkpoint tensors.
+@dataclass(frozen=True, slots=True)
+class RankSlicer:
+    """Slices whole tensors for one of an engine's `count` tensor-parallel ranks."""
+
+    index: int = 0
+    count: int = 1
+
+    def slice(self, tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+        """The slice of these sizes that the rank computes with; the last one of a vocabulary is shorter.
+
+        If there are fewer slices than ranks, as of keys and values, neighbouring ranks have the same one.
+        """
+        for axis, (size, length) in enumerate(zip(sizes, tensor.shape, strict=False)):
+            start = min(self.index * math.ceil(length / size) // self.count * size, length)
+            tensor = tensor.narrow(axis, start, min(size, length - start))
+        return tensor
+
+    def slice_parts(self, module: nn.Module, parts: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The slices of the whole tensors of which a module's parameter consists."""
+        rows: Any = getattr(module, "output_partition_sizes", None)
+        if self.count == 1 or rows is None:
+            return parts
+        columns = getattr(module, "input_size_per_partition", parts[0].shape[-1])
+        return [self.slice(part, (size, columns)) for part, size in zip(parts, rows, strict=True)]
+
+
+WHOLE = RankSlicer()
+
+
+def stale_modules(model: nn.Module, tensors: Tensors, slicer: RankSlicer = WHOLE) -> list[str]:
+    """The names of the modules that do not compute with these checkpoint tensors, sliced for a rank.
 
     A tensor that no module is known to use is listed too: an unchecked tensor is not proven.
     """
@@ -31,14 +67,19 @@ def stale_modules(model: nn.Module, tensors: Tensors) -> list[str]:
     for name, module in model.named_modules():
         sources = _source_tensors(model, name.removesuffix(_WRAPPED), module, tensors)
         unproven.difference_update(*sources.values())
-        expected = {parameter: torch.cat([tensors[part] for part in parts]) for parameter, parts in sources.items()}
+        expected = {
+            parameter: torch.cat(tuple(slicer.slice_parts(module, [tensors[part] for part in parts])))
+            for parameter, parts in sources.items()
+        }
         if expected and not _computes_with(module, expected):
             stale.append(name)
     return stale + sorted(unproven)
 
 
-def stale_adapter_modules(model: nn.Module, slot: int, tensors: Tensors, scaling: float) -> list[str]:
-    """The names of the modules whose `slot` is not exactly this adapter, with B multiplied by `scaling`.
+def stale_adapter_modules(
+    model: nn.Module, slot: int, tensors: Tensors, scaling: float, slicer: RankSlicer = WHOLE
+) -> list[str]:
+    """The names of the modules whose `slot` is not exactly this adapter, sliced, with B multiplied by `scaling`.
 
     Modules and ranks that the adapter lacks must be zero. A tensor that no module is known to use is listed as well.
     """
@@ -58,8 +99,8 @@ def stale_adapter_modules(model: nn.Module, slot: int, tensors: Tensors, scaling
             halves = [half for half in lora_tensor_names(part) if half in tensors]
             if len(halves) == 2:
                 a, b = (tensors[half].to(expected_a) for half in halves)
-                expected_a[0, : a.shape[0]] = a
-                expected_b[0, :, : b.shape[1]] = b * scaling
+                expected_a[0, : a.shape[0]] = slicer.slice(a, (len(a), expected_a.shape[-1]))
+                expected_b[0, :, : b.shape[1]] = slicer.slice(b, (expected_b.shape[1], b.shape[1])) * scaling
                 unproven.difference_update(halves)
             exact &= torch.equal(buffer_a[slot], expected_a) and torch.equal(buffer_b[slot], expected_b)
         if not exact:

@@ -158,6 +158,8 @@ class VllmEngine:
 
     async def _launch(self) -> None:
         self.llm = start_llm(self._settings, adapter_slots=self._adapters.slots, shapes=self._expected_shapes)
+        if self._settings.tensor_parallel > 1:  # otherwise the core itself is the worker
+            await self._call(self.llm.collective_rpc("end_with_core"))
         await self._call(self.llm.update_weight_version(str(self._version)))
         if self._settings.max_adapters:
             names, *_ = await self._call(self._core.collective_rpc("adaptable_modules"))

@@ -19,6 +19,10 @@ _ENVIRONMENT = {
     _THREADS: "1",
     # On CPU the core computes by itself: a worker would cost another import, and the two spin while they wait.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # vLLM would bind the threads of all engines to the same cores.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # If a rank dies, the others wait for it and never end by themselves.
+    "VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "0",
     # The first request with log-probs would otherwise compile for ten seconds.
     "TORCHDYNAMO_DISABLE": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -52,7 +56,8 @@ class VllmSettings:
 
     `max_adapters` policies can have an adapter, of rank `max_lora_rank` at most. `gpu_memory_share` of a GPU's memory
     must be free when the engine starts. `threads` compute on a CPU; None is one, or what the environment says. With
-    `graphs` steps that sample are recorded as CUDA graphs at the start, which makes them fast on a GPU.
+    `graphs` steps that sample are recorded as CUDA graphs at the start, which makes them fast on a GPU. Each of the
+    `tensor_parallel` ranks has its own GPU, or process with so many threads, and its own cache.
     """
 
     model: Path
@@ -67,6 +72,7 @@ class VllmSettings:
     gpu_memory_share: float = 0.9
     threads: int | None = None
     graphs: bool = False
+    tensor_parallel: int = 1
     worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
 
 
@@ -96,6 +102,9 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         max_model_len=settings.context,
         max_num_seqs=settings.max_concurrent,
         max_num_batched_tokens=settings.max_batched_tokens,
+        tensor_parallel_size=settings.tensor_parallel,
+        # In a Ray actor vLLM would start actors of its own. A single rank computes in the core.
+        distributed_executor_backend="mp" if settings.tensor_parallel > 1 else None,
         block_size=BLOCK,
         kv_cache_memory_bytes=settings.kv_cache_bytes,
         gpu_memory_utilization=settings.gpu_memory_share,

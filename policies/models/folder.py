@@ -46,12 +46,15 @@ class ModelFolder:
         files = sorted(path for path in {*self.path.iterdir(), *template_files(self.path)} if path.is_file())
         return {str(path.relative_to(self.path)): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
 
-    def kv_bytes_per_token(self, bytes_per_value: int) -> int:
-        """Bytes of one token in the cache of keys and values."""
-        heads = self.config["num_attention_heads"]
-        kv_heads = self.config.get("num_key_value_heads") or heads
-        size = self.config.get("head_dim") or self.config["hidden_size"] // heads
-        return int(2 * self.config["num_hidden_layers"] * kv_heads * size * bytes_per_value)
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return int(self.config.get("num_key_value_heads") or self.config["num_attention_heads"])
+
+    def kv_bytes_per_token(self, bytes_per_value: int, *, ranks: int = 1) -> int:
+        """Bytes of one token in a rank's cache of keys and values; each tensor-parallel rank has one head at least."""
+        size = self.config.get("head_dim") or self.config["hidden_size"] // self.config["num_attention_heads"]
+        return int(2 * self.config["num_hidden_layers"] * max(1, self.kv_heads // ranks) * size * bytes_per_value)
 
 
 def check_folder(

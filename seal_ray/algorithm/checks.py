@@ -14,6 +14,7 @@ from envs.interface.json_form import load_interface
 from envs.sources import PARTS, SEEDS, get_source
 from envs.specifications import writable
 from policies.curator.base import CURATORS
+from policies.engine.choice import check_tensor_parallel, default_kind
 from policies.engine.requests import checkpoint_shapes, linear_layers
 from policies.models import ModelFolder, open_model
 from policies.task_writer.base import TASK_WRITERS
@@ -40,7 +41,7 @@ def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
 
     check_seed(spec.seed)
     model = check_model(spec.solver, weights=weights)
-    _check_engine("engine.kind", spec.engine.kind)
+    _check_engine("engine.kind", spec.engine.kind, model, spec.engine)
     _check_training(spec.training, spec.learners)
     for registry, name in ((REWARDS, spec.environment.reward), (ADVANTAGES, spec.training.advantage)):
         if not callable(registry.make(name)):
@@ -49,7 +50,7 @@ def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
         RowLoss(spec.agents[name].training)
     _check_curator(spec)
     for agent in list(spec.agents.values())[1:]:
-        _check_proposer_model(agent, weights=weights)
+        _check_proposer_model(agent, spec.engine, weights=weights)
     _check_task_writer(spec)
     _check_tasks(spec.environment, spec.evaluation)
     return model
@@ -82,9 +83,18 @@ def check_model(solver: schema.SolverSection, *, weights: bool) -> ModelFolder:
     return model
 
 
-def _check_engine(key: str, kind: str) -> None:
+def _check_engine(key: str, kind: str, model: ModelFolder, engine: schema.EngineSection) -> None:
     if kind == "vllm" and not importlib.util.find_spec("vllm"):
         raise UserError(f"{key}: vllm is not installed; install the cpu or gpu extra, or take transformers.")
+    ranks, gpus = engine.tensor_parallel, engine.num_gpus_per_engine
+    if ranks > 1 and "transformers" in (kind, default_kind()):
+        raise UserError(f"engine.tensor_parallel: {ranks} needs {key}=vllm; transformers allows 1.")
+    check_tensor_parallel("engine.tensor_parallel", ranks, model)
+    if gpus not in (0, ranks) and max(gpus, ranks) > 1:
+        allowed = f"{ranks}, or 0 on CPUs" if ranks > 1 else "at most 1"
+        raise UserError(
+            f"engine.num_gpus_per_engine: {gpus:g} does not fit engine.tensor_parallel={ranks}; it must be {allowed}."
+        )
 
 
 def _check_training(training: schema.TrainingSection, learners: schema.LearnersSection) -> None:
@@ -148,12 +158,12 @@ def _check_groups(curator: schema.GuidingCuratorSection, training: schema.Traini
         )
 
 
-def _check_proposer_model(agent: AgentSpec, *, weights: bool) -> None:
+def _check_proposer_model(agent: AgentSpec, engine: schema.EngineSection, *, weights: bool) -> None:
     """Checks a proposer that is a language model."""
     with _naming(f"{agent.name}.model"):
         folder = open_model(agent.model, dialect=agent.dialect, weights=weights)
     if agent.owns_engines:
-        _check_engine(f"{agent.name}.engine", agent.engine_kind)
+        _check_engine(f"{agent.name}.engine", agent.engine_kind, folder, engine)
         if agent.context > folder.context:
             raise UserError(f"{agent.name}.context: {agent.context} is more than the model's {folder.context} tokens.")
     if agent.response >= agent.context:

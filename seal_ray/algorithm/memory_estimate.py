@@ -98,15 +98,17 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     if engine.num_gpus_per_engine:
         adapters = spec.adapters_on(SOLVER)
         steps = working_bytes(model, shapes, engine_bytes, adapters=adapters, lora_rank=solver.lora_rank)
-    processes = 2 + 2 * engine.num_engines + spec.env_runners.num_env_runners + learners.num_learners
+    ranks = engine.num_engines * engine.tensor_parallel
+    workers = ranks if engine.tensor_parallel > 1 else 0  # a single rank computes in the core
+    processes = 2 + 2 * engine.num_engines + workers + spec.env_runners.num_env_runners + learners.num_learners
     return (
         Part("learner weights", learning, copies * base),
         Part("learner gradients and moments", learning, copies * _FLOAT32 * (1 + _ADAM) * learnt),
         Part("reference policy", learning, copies * reference),
         Part("learner activations" + " and whole layers" * learners.fsdp, learning, actors * working),
         Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
-        Part("engine cache", sampling, engine.num_engines * _cache(model, engine, solver)),
-        *([Part("engine steps and adapters", sampling, engine.num_engines * steps)] if steps else []),
+        Part("engine cache", sampling, ranks * _cache(model, engine, solver)),
+        *([Part("engine steps and adapters", sampling, ranks * steps)] if steps else []),
         Part("loading and delivering weights", Place.HOST, max(loading, delivering * learnt)),
         Part("processes", Place.HOST, _PROCESS * processes),
         *(
@@ -123,8 +125,8 @@ def _proposer_parts(spec: RunSpec, agent: AgentSpec, *, sampling: Place, learnin
     parameters, learnt = _parameters(checkpoint_shapes(folder.path), agent)
     needed = []
     if agent.owns_engines:
-        bytes_per_value = _bytes_per_value(spec.engine)
-        cache = folder.kv_bytes_per_token(bytes_per_value) * agent.context * agent.concurrent
+        bytes_per_value, ranks = _bytes_per_value(spec.engine), spec.engine.tensor_parallel
+        cache = ranks * folder.kv_bytes_per_token(bytes_per_value, ranks=ranks) * agent.context * agent.concurrent
         needed.append(Part(f"{agent.name} engine weights", sampling, bytes_per_value * parameters))
         needed.append(Part(f"{agent.name} engine cache", sampling, cache))
     if agent.trainable:
@@ -186,7 +188,7 @@ def check_parts(needed: Iterable[Part], there: Available, *, spec: RunSpec) -> N
             "engine.gpu_memory_share if engines or learners share one."
         )
     sampling = sum(part.size for part in needed if part.place is Place.GPU and part.name.startswith("engine"))
-    one, share = sampling // engine.num_engines, engine.gpu_memory_share
+    one, share = sampling // (engine.num_engines * engine.tensor_parallel), engine.gpu_memory_share
     if one > share * max(there.gpus):
         raise UserError(
             f"engine.gpu_memory_share: {share:g} of a GPU's {_gib(max(there.gpus))} does not hold an engine's weights, "
@@ -283,10 +285,12 @@ def _tokens(training: TrainingSection, solver: AgentSpec) -> int:
 
 
 def _cache(model: ModelFolder, engine: EngineSection, solver: AgentSpec) -> int:
-    bytes_per_token = model.kv_bytes_per_token(_bytes_per_value(engine))
+    """Bytes of the cache of one rank of an engine."""
+    ranks = engine.tensor_parallel
+    bytes_per_token = model.kv_bytes_per_token(_bytes_per_value(engine), ranks=ranks)
     if engine.num_gpus_per_engine:
         return dialogue_cache_bytes(solver.context, bytes_per_token)
-    return cache_bytes(solver.context, engine.concurrent * engine.cache_share, bytes_per_token)
+    return cache_bytes(solver.context, engine.concurrent * engine.cache_share, bytes_per_token, ranks=ranks)
 
 
 def _sum(needed: Iterable[Part], place: Place) -> int:

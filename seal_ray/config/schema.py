@@ -68,15 +68,16 @@ class EngineSection(Section):
     num_cpus_per_engine: NotNegative = 1.0
     """CPUs that Ray reserves for each engine."""
     threads: Count | None = None
-    """CPU threads of each engine; None is one, or OMP_NUM_THREADS."""
+    """CPU threads of each engine, or of each of its ranks; None is one, or OMP_NUM_THREADS."""
+    tensor_parallel: Count = 1
+    """Ranks that share an engine's model (vLLM only): num_gpus_per_engine GPUs of one machine, or processes on CPUs."""
     cache_share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """KV cache size, as a share of what `concurrent` dialogues of full context need. Less takes less memory; if the
     cache is full, dialogues wait and are computed again."""
     num_gpus_per_engine: NotNegative = 0.0
     """GPUs that Ray reserves for each engine; below 1 if a learner uses the same GPU."""
     gpu_memory_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
-    """Largest share of a GPU's memory that an engine takes, weights and cache; it must be free when the engine
-    starts."""
+    """Largest share of a GPU's memory for an engine's weights and cache; it must be free when the engine starts."""
 
 
 class SolverSection(Section):

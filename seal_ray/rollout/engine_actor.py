@@ -8,7 +8,7 @@ import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from envs.errors import SealError
@@ -32,6 +32,7 @@ class EngineSpec:
     cache_share: float = 1.0
     gpu_memory_share: float = 0.9
     threads: int | None = None
+    tensor_parallel: int = 1
     factory: Callable[["EngineSpec"], Awaitable[Engine]] | None = None
     agent: str = "solver"
 
@@ -149,6 +150,8 @@ async def start(spec: EngineSpec) -> Engine:
     from policies.engine.choice import start_engine
     from policies.models import open_model
 
-    shared = ("context", "dtype", "concurrent", "adapters", "lora_rank", "cache_share", "gpu_memory_share", "threads")
-    options: dict[str, Any] = {name: getattr(spec, name) for name in shared}
+    apart = ("kind", "model", "dialect", "factory", "agent")
+    options: dict[str, Any] = {
+        field.name: getattr(spec, field.name) for field in fields(spec) if field.name not in apart
+    }
     return await start_engine(spec.kind, open_model(spec.model, dialect=spec.dialect), **options)

@@ -142,6 +142,11 @@ def check_fits(spec: RunSpec) -> None:
     learners = spec.learners
     if learners.num_gpus_per_learner and not learners.num_learners:
         raise UserError("learners.num_learners: 0 reserves no GPU for learning; set it to 1 or more.")
+    ranks, gpus = spec.engine.tensor_parallel, spec.engine.num_gpus_per_engine
+    if ranks > 1 and gpus > (most := max(node["Resources"].get("GPU", 0.0) for node in ray.nodes() if node["Alive"])):
+        raise UserError(
+            f"engine.tensor_parallel: {ranks} takes GPUs of one machine, and the largest here has {most:g}; lower it."
+        )
     requests = resources(spec).values()
     check_available("the run", {kind: sum(request[kind] for request in requests) for kind in ("CPU", "GPU")})
 

@@ -12,7 +12,7 @@ from envs.errors import UserError, check_known
 from policies import tiny
 from policies.engine import BadRequest
 from policies.engine.adapters import TENSOR_FILE, check_adapter, read_adapter
-from policies.engine.choice import DTYPES, cache_bytes, choose_dtype
+from policies.engine.choice import DTYPES, cache_bytes, check_tensor_parallel, choose_dtype
 from policies.engine.requests import Shapes, adaptable_shapes, checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.schema import Count
@@ -130,6 +130,7 @@ def resolve(settings: ServingSettings) -> Served:
     if name in settings.adapters:
         raise UserError(f"adapter: {name!r} is the model's name; give the adapter another.")
     check_known("dtype", DTYPES, settings.dtype)
+    check_tensor_parallel("gpus", settings.gpus or 1, folder)
     context = min(folder.context, MAX_CONTEXT) if settings.context is None else settings.context
     if context > folder.context:
         raise UserError(f"context: {context} is more than the model's {folder.context} tokens.")

@@ -1,12 +1,16 @@
 """A worker whose updates go wrong in one tensor: what the proof of delivery must notice."""
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
 from policies.engine.adapters import CONFIG_FILE, TENSOR_FILE
+from policies.engine.stored import SHARED_MEMORY
 from policies.engine.vllm_worker import WeightsExtension
 
 
@@ -48,3 +52,38 @@ class SpoilsAdapters(KeepsOneTensor):
             tensors[self._spoiled][-1, -1] *= 1 + 1e-6
             save_file(tensors, path)
         super().load_adapter(folder, name, number)
+
+
+class SpoilsOneRank(WeightsExtension):
+    """Changes a tensor in the last bits of its last value on rank 1 alone; an empty name ends this."""
+
+    _spoiled = ""
+
+    def spoil(self, name: str) -> None:
+        self._spoiled = name if self.rank == 1 else ""
+
+    def process_id(self) -> int:
+        return os.getpid()
+
+    def shared_files(self) -> list[str]:
+        """The files in memory that would stay if the ranks were killed."""
+        return [path.name for path in Path(SHARED_MEMORY).glob(os.environ["VLLM_DIST_IDENT"] + "-*")]
+
+    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        super().load(self._changed(tensors))
+
+    def load_adapter(self, folder: str, name: str, number: int) -> None:
+        from safetensors.torch import load_file, save_file
+
+        with TemporaryDirectory() as own:
+            shutil.copytree(folder, own, dirs_exist_ok=True)
+            path = Path(own) / TENSOR_FILE
+            save_file(dict(self._changed(load_file(path))), path)
+            super().load_adapter(own, name, number)
+
+    def _changed(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        if not self._spoiled:
+            return tensors
+        changed = tensors[self._spoiled].clone()
+        changed.view(-1)[-1] *= 1 + 1e-6
+        return {**tensors, self._spoiled: changed}

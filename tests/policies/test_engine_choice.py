@@ -45,7 +45,7 @@ def test_a_cpu_computes_half_types_only_where_it_has_products_in_them(
 
 
 def started_with(
-    monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float, adapters: int = 0, dtype: str = "bfloat16"
+    monkeypatch: pytest.MonkeyPatch, *, gpu: int, share: float, dtype: str = "bfloat16", **more: int
 ) -> Any:
     """The settings of the engine that the tiny model gets, on a GPU of so many bytes, or without one for 0."""
     from vllm.platforms import current_platform
@@ -62,7 +62,7 @@ def started_with(
     monkeypatch.setattr(VllmEngine, "start", settings_alone)
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     given: dict[str, Any] = {"context": 1024, "dtype": dtype, "concurrent": 64, "gpu_memory_share": share}
-    return asyncio.run(start_engine("vllm", open_model("tiny"), **given, adapters=adapters, lora_rank=16))
+    return asyncio.run(start_engine("vllm", open_model("tiny"), **{**given, **more}, lora_rank=16))
 
 
 def test_on_a_gpu_steps_are_recorded_and_the_cache_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +79,8 @@ def test_on_a_gpu_steps_are_recorded_and_the_cache_keeps_to_its_share(monkeypatc
         started_with(monkeypatch, gpu=small, share=0.5)
     on_cpu = started_with(monkeypatch, gpu=0, share=0.5, dtype="float32")
     assert (on_cpu.graphs, on_cpu.kv_cache_bytes) == (False, 2 * needed)
+    divided = started_with(monkeypatch, gpu=80 * GIB, share=0.5, tensor_parallel=2)
+    assert (divided.tensor_parallel, divided.kv_cache_bytes) == (2, needed // 2), "of each rank"
+    weights = 2 * sum(map(math.prod, shapes.values()))
+    of_rank = started_with(monkeypatch, gpu=small, share=1.0, tensor_parallel=2, concurrent=256)
+    assert of_rank.kv_cache_bytes == small - beside + weights - weights // 2

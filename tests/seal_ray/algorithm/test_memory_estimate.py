@@ -191,6 +191,17 @@ def test_a_cache_can_hold_a_share_of_the_dialogues() -> None:
     assert share["engine weights"] == whole["engine weights"]
 
 
+def test_ranks_share_an_engine_and_each_has_a_head_of_keys_and_values() -> None:
+    base, two, eight = (
+        needed(f"engine.tensor_parallel={ranks}", f"engine.num_gpus_per_engine={ranks}") for ranks in (1, 2, 8)
+    )
+    assert base["engine weights"] == two["engine weights"]
+    assert base["engine cache"] == two["engine cache"]
+    assert eight["engine cache"][1] == 2 * base["engine cache"][1], "the model has four such heads"
+    assert eight["engine steps and adapters"][1] == 8 * base["engine steps and adapters"][1]
+    assert two["processes"][1] - base["processes"][1] == 4 * 2 * (400 << 20)
+
+
 def test_too_little_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(Available(64 * GIB, NODE.gpus), monkeypatch) == (
         "memory: the run needs at least 181.3 GiB of host memory, most for loading and delivering weights (174.3 GiB), "
@@ -247,6 +258,11 @@ def test_too_small_a_share_for_an_engine(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
+def test_too_small_a_share_of_each_of_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = ("engine.tensor_parallel=2", "engine.num_gpus_per_engine=2")
+    assert "one dialogue, 10.4 GiB; raise it" in refused(NODE, monkeypatch, *ranks, "engine.gpu_memory_share=0.1")
+
+
 @pytest.mark.parametrize("there", [NODE, Available(1024 * GIB)])
 def test_enough_memory_and_gpus_elsewhere(there: Available, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_estimate, "available", lambda: there)
@@ -281,6 +297,18 @@ def test_shares_that_add_up_to_all_there_is_fit(gpus: int, monkeypatch: pytest.M
     check_fits(spec)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": gpus - 0.1})
     assert "GPUs and the cluster has" in refusal(check_fits, spec)
+
+
+def test_the_gpus_of_an_engine_are_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_config(overrides=["engine.tensor_parallel=4", "engine.num_gpus_per_engine=4"]).spec
+    nodes = [{"Alive": True, "Resources": {"CPU": 99.0, "GPU": 2.0}}, {"Alive": True, "Resources": {"CPU": 99.0}}] * 2
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 396.0, "GPU": 4.0})
+    monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"Alive": False, "Resources": {"GPU": 8.0}}])
+    assert refusal(check_fits, spec) == (
+        "engine.tensor_parallel: 4 takes GPUs of one machine, and the largest here has 2; lower it."
+    )
+    monkeypatch.setattr(ray, "nodes", lambda: [*nodes, {"Alive": True, "Resources": {"GPU": 4.0}}])
+    check_fits(spec)
 
 
 def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

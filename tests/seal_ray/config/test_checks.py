@@ -49,6 +49,23 @@ def refused(*words: str, presets: Sequence[str] = ()) -> str:
             "learners.fsdp: it shards over 2 learners or more, and learners.num_learners is 1.",
         ),
         (
+            ["engine.tensor_parallel=3"],
+            "engine.tensor_parallel: 3 ranks cannot share tiny's 4 attention heads, 2 key/value heads, 768 MLP units "
+            "and 1536 rows of embeddings equally; it must be one of 1, 2, 4.",
+        ),
+        (
+            ["engine.tensor_parallel=2", "engine.kind=transformers"],
+            "engine.tensor_parallel: 2 needs engine.kind=vllm; transformers allows 1.",
+        ),
+        (
+            ["engine.tensor_parallel=2", "engine.num_gpus_per_engine=0.5"],
+            "engine.num_gpus_per_engine: 0.5 does not fit engine.tensor_parallel=2; it must be 2, or 0 on CPUs.",
+        ),
+        (
+            ["engine.num_gpus_per_engine=2"],
+            "engine.num_gpus_per_engine: 2 does not fit engine.tensor_parallel=1; it must be at most 1.",
+        ),
+        (
             ["training.group_size=7"],
             "training.group_size: 7 is odd; curator.pairs plays half of a group plain.",
         ),
@@ -149,6 +166,8 @@ def test_evaluation_on_tasks_that_are_trained_on_is_refused(words: list[str], sh
         ["environment.source=toolworld+bfcl", "evaluation.source=toolworld", "environment.difficulty=long"],
         ["solver.lora_rank=4"],
         ["learners.fsdp=true", "learners.num_learners=2"],
+        ["engine.tensor_parallel=2"],
+        ["engine.tensor_parallel=4", "engine.num_gpus_per_engine=4"],
         ["environment.difficulty=t2-3_c1-2_d1-3_s2-4"],
         ["environment.difficulty=long"],
         ["reweighting.rho=default", "reweighting.spurious_tool_call=1.0"],

@@ -54,6 +54,7 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
         (["tiny", "--adapter", "a=/x", "--adapter", "a=/y"], "two are called 'a'"),
         (["tiny", "--model-name", "a:b"], "without a colon"),
         (["tiny", "--adapter", "tiny=/x"], "'tiny' is the model's name"),
+        (["tiny", "--gpus", "3"], "gpus: 3 ranks cannot share tiny's 4 attention heads"),
         (["tiny", "--dtype", "float8"], "'float8' is not known"),
         (["tiny", "--dialect", "qwem"], "did you mean 'qwen'"),
         (["tiny", "--context", "1000000"], "is more than the model's"),
