@@ -238,7 +238,7 @@ class Rehearsal:
         port = _free_port()
         url = f"http://127.0.0.1:{port}/v1"
         with self._command(
-            "serve", str(self._exported), f"--port={port}", "--no-key", "--model-name=rehearsed", codes=(0, 130)
+            "serve", str(self._exported), f"--port={port}", "--gpus=0", "--no-key", "--model-name=rehearsed", codes=(0, 130)
         ) as process:
             _wait("the server", lambda: "serving " in self._log("serve"), process, self._folder)
             body = {
