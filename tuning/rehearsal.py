@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,14 @@ NOT_EXERCISED = (
 )
 _MOST = {"env_runners.num_env_runners": 2, "learners.num_learners": 4, "engine.num_engines": 2}
 """Largest numbers of actors that compute; the others only hold their place in the step `placement`."""
-_SMALLER = {"training.groups": 8, "training.group_size": 4, "training.minibatch_groups": 4, "solver.response": 64}
-"""Largest values of settings that only make rounds longer."""
+_SMALLER = {
+    "training.groups": 8,
+    "training.group_size": 4,
+    "training.minibatch_groups": 4,
+    "solver.response": 64,
+    "fault_tolerance.engine_timeout": 180,
+}
+"""Largest values of settings that only make rounds, or the wait for engines of a lost node, longer."""
 _ROUNDS = 5
 _LIMIT = 900.0
 """Largest number of seconds of a step."""
@@ -73,12 +79,13 @@ class Rehearsal:
             f"memory of a GPU of {self._gpu_gib} GiB (estimate)": self._estimate_memory,
             "placement": self._place,
             "training, with a kill of each kind of process": self._train,
-            "resume on half of learners and engines": self._resume,
+            "resume on half of the actors": self._resume,
             "evaluation": self._evaluate,
             "export": self._export,
             "a request with a tool to the served model": self._serve,
         }
         with self._cluster(), connected():
+            _wait(lambda: len(ray.nodes()) == self._nodes, self._ray[-1])
             for name, step in steps.items():
                 started = time.monotonic()
                 self.table.add_row(name, step())
@@ -92,16 +99,19 @@ class Rehearsal:
         """Ray nodes that claim to have GPUs, and end with the block."""
         learners, engine = self._spec.learners, self._spec.engine
         gpus = learners.num_learners * learners.num_gpus_per_learner + engine.num_engines * engine.num_gpus_per_engine
-        # Room for all actors without work, and for those that work.
-        cpus = self._spec.learners.num_learners + engine.num_engines + sum(map(self._real, _MOST))
+        needs = (self._spec.env_runners.num_cpus_per_env_runner, 1.0, engine.num_cpus_per_engine)
+        # No more than the actors that compute need, so that each node has a part of them.
+        cpus = sum(self._real(key) * need for key, need in zip(_MOST, needs, strict=True))
         shares = [f"--num-gpus={math.ceil(gpus / self._nodes - 1e-4)}", f"--num-cpus={math.ceil(cpus / self._nodes)}"]
         temporary = Path(tempfile.mkdtemp(prefix="ray"))  # a short name, as the paths of sockets must be
         before = os.environ.get("RAY_ADDRESS")
         with closed_to_others(temporary):
             try:
-                self._start_node("--head", "--port=0", f"--temp-dir={temporary / 'r'}", *shares)
+                self._start_node(
+                    "--head", "--port=0", "--include-dashboard=false", f"--temp-dir={temporary / 'r'}", *shares
+                )
                 address = temporary / "r" / "ray_current_cluster"
-                _wait("Ray's start", address.exists, self._ray[0], self._folder)
+                _wait(address.exists, self._ray[0])
                 os.environ["RAY_ADDRESS"] = address.read_text("ascii").strip()
                 for _ in range(1, self._nodes):
                     self._start_node(f"--address={os.environ['RAY_ADDRESS']}", *shares)
@@ -119,7 +129,7 @@ class Rehearsal:
     def _start_node(self, *arguments: str) -> None:
         command = [
             *(str(Path(sys.executable).parent / "ray"), "start", "--block", "--node-ip-address=127.0.0.1"),
-            *("--include-dashboard=false", "--disable-usage-stats", "--dashboard-agent-listen-port=0"),
+            *("--disable-usage-stats", "--dashboard-agent-listen-port=0"),
             *("--object-store-memory=200000000", *arguments),
         ]
         # Actors are spread over the nodes, as they would be if they took GPUs.
@@ -158,7 +168,7 @@ class Rehearsal:
         learners, engine = self._spec.learners, self._spec.engine
         shares = [learners.num_gpus_per_learner] * learners.num_learners
         shares += [engine.num_gpus_per_engine] * engine.num_engines
-        actors = [_Placed.options(num_cpus=1, num_gpus=share).remote() for share in shares]  # type: ignore[attr-defined]
+        actors = [_Placed.options(num_cpus=0, num_gpus=share).remote() for share in shares]  # type: ignore[attr-defined]
         gpus = ray.get([actor.gpus.remote() for actor in actors], timeout=_LIMIT)
         for actor in actors:
             ray.kill(actor)
@@ -191,7 +201,7 @@ class Rehearsal:
                 _kill("_WrappedExecutable")  # RLlib wraps learners
             self._wait_for_round(3, process)
             if is_split:
-                self._ray.pop().kill()
+                _kill_tree(self._ray.pop())
             else:
                 process.send_signal(signal.SIGINT)
         rounds = self._rounds()
@@ -202,12 +212,12 @@ class Rehearsal:
             raise SealError(f"rehearsal: not every killed process was restarted: {restarts}.")
         counts = ", ".join(f"{key.partition('.num_')[2].replace('_', ' ')}: {self._real(key)}" for key in _MOST)
         end = "a node was killed" if is_split else "interrupted"
-        listed = ", ".join(f"{count} of a {name}" for name, count in restarts.items())
+        listed = ", ".join(f"{name} {count}" for name, count in restarts.items())
         return f"{counts}; restarts: {listed}; then {end}"
 
     def _resume(self) -> str:
         before = len(self._rounds())
-        words = [f"{key}={max(1, self._real(key) // 2)}" for key in ("learners.num_learners", "engine.num_engines")]
+        words = [f"{key}={max(1, self._real(key) // 2)}" for key in _MOST]
         if self._real("learners.num_learners") == 2:
             words.append("learners.fsdp=false")
         with self._command("train", f"--resume={self._run}", *words, "--wandb=off", "--trust", log="resume"):
@@ -237,10 +247,9 @@ class Rehearsal:
     def _serve(self) -> str:
         port = _free_port()
         url = f"http://127.0.0.1:{port}/v1"
-        with self._command(
-            "serve", str(self._exported), f"--port={port}", "--gpus=0", "--no-key", "--model-name=rehearsed", codes=(0, 130)
-        ) as process:
-            _wait("the server", lambda: "serving " in self._log("serve"), process, self._folder)
+        options = [f"--port={port}", "--gpus=0", "--no-key", "--model-name=rehearsed"]
+        with self._command("serve", str(self._exported), *options, codes=(0, 130)) as process:
+            _wait(lambda: "serving " in self._log("serve"), process)
             body = {
                 "model": "rehearsed",
                 "messages": [{"role": "user", "content": "Is it warm?"}],
@@ -264,15 +273,21 @@ class Rehearsal:
         with path.open("wb") as file:
             command = [str(Path(sys.executable).parent / "seal-ray"), *arguments]
             process = subprocess.Popen(command, stdout=file, stderr=file)  # noqa: S603 - our own command
+        failure: Exception | None = None
         try:
             yield process
             process.wait(_LIMIT)
+        except (SealError, subprocess.TimeoutExpired) as error:
+            failure = error
         finally:
-            if process.poll() is None:
+            is_late = process.poll() is None
+            if is_late:
                 process.terminate()
                 process.wait()
-        if process.returncode not in codes:
-            raise SealError(f"rehearsal: {arguments[0]} ended with exit code {process.returncode}; its log is {path}.")
+        if failure is not None or process.returncode not in codes:
+            end = f"was not ready within {_LIMIT:g} s" if is_late else f"ended with exit code {process.returncode}"
+            *_, last = ["", *path.read_text("utf-8", errors="replace").splitlines()]
+            raise SealError(f"rehearsal: {arguments[0]} {end} ({last[:300]}); its log is {path}.")
 
     def _log(self, name: str) -> str:
         path = self._folder / f"{name}.log"
@@ -283,7 +298,7 @@ class Rehearsal:
         return RunFolder(self._run).metrics.rows() if self._run.exists() else []
 
     def _wait_for_round(self, number: int, process: subprocess.Popen[bytes]) -> None:
-        _wait(f"round {number}", lambda: len(self._rounds()) >= number, process, self._folder)
+        _wait(lambda: len(self._rounds()) >= number, process)
 
 
 @ray.remote
@@ -300,12 +315,25 @@ def _kill(kind: str) -> None:
     os.kill(min(actor_processes(kind)), signal.SIGKILL)
 
 
-def _wait(what: str, is_there: Callable[[], bool], process: subprocess.Popen[bytes], logs: Path) -> None:
-    """Blocks until something is there. Raises `SealError` if the process has ended, or after `_LIMIT` seconds."""
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process and all below it, as if their machine was lost."""
+    pids = [process.pid]
+    for pid in pids:
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):  # it has ended
+                pids += map(int, children.read_text("ascii").split())
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _wait(is_ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Blocks until it is ready. Raises `SealError` if the process has ended, or after `_LIMIT` seconds."""
     deadline = time.monotonic() + _LIMIT
-    while not is_there():
+    while not is_ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise SealError(f"rehearsal: {what} did not come; the logs are in {logs}.")
+            raise SealError("rehearsal: a process ended, or was not ready in time.")
         time.sleep(0.2)
 
 

@@ -1,21 +1,30 @@
-"""`seal-ray rehearse` on two Ray nodes, of which it kills one, with the small model."""
+"""`seal-ray rehearse` with the small model, on one Ray node and on two, of which it kills one."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.processes import seal_ray
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("SEAL_RAY_LONG"), reason="each takes three minutes; make rehearse runs them"
+)
 
 
-def test_a_run_is_rehearsed_with_a_lost_node(tmp_path: Path) -> None:
-    words = ("learners.num_learners=1", "training.groups=4", "training.minibatch_groups=2", "solver.context=768")
-    options = ("--preset", "tiny", "--preset", "vanilla", "--nodes", "2", "--name", "it", "--runs", str(tmp_path))
-    said = " ".join(seal_ray("rehearse", *options, *words, COLUMNS="300").split())
-    assert "env runners: 2, learners: 2, engines: 2; restarts:" in said
-    assert "then a node was killed" in said
-    assert "learners.num_learners=1, engine.num_engines=1, learners.fsdp=false: rounds 4 to 5" in said
+@pytest.mark.parametrize(
+    ("nodes", "actors", "end", "half"),
+    [
+        (1, "env runners: 1, learners: 1, engines: 1", "interrupted", "rounds 5 to 5"),
+        (2, "env runners: 2, learners: 2, engines: 2", "a node was killed", "learners.fsdp=false: rounds 4 to 5"),
+    ],
+)
+def test_a_run_is_rehearsed_to_its_end(tmp_path: Path, nodes: int, actors: str, end: str, half: str) -> None:
+    words = ("learners.num_learners=1", "training.groups=4", "training.minibatch_groups=2")
+    options = ("--preset", "tiny", "--preset", "vanilla", "--name", "it", "--runs", str(tmp_path))
+    said = " ".join(seal_ray("rehearse", *options, "--nodes", str(nodes), *words, COLUMNS="300").split())
+    assert f"{actors}; restarts: engine 1, runner 1, run 1; then {end}" in said
+    assert half in said
     assert 'get_weather({"celsius": ' in said
     taken = seal_ray("rehearse", *options, code=2)
     assert taken.strip() == f"error: --name: {tmp_path / 'it'} exists; give another name."
