@@ -100,7 +100,7 @@ class Rehearsal:
         learners, engine = self._spec.learners, self._spec.engine
         gpus = learners.num_learners * learners.num_gpus_per_learner + engine.num_engines * engine.num_gpus_per_engine
         needs = (self._spec.env_runners.num_cpus_per_env_runner, 1.0, engine.num_cpus_per_engine)
-        # No more than the actors that compute need, so that each node has a part of them.
+        # Just enough for the actors that compute, so that they are on all nodes.
         cpus = sum(self._real(key) * need for key, need in zip(_MOST, needs, strict=True))
         shares = [f"--num-gpus={math.ceil(gpus / self._nodes - 1e-4)}", f"--num-cpus={math.ceil(cpus / self._nodes)}"]
         temporary = Path(tempfile.mkdtemp(prefix="ray"))  # a short name, as the paths of sockets must be

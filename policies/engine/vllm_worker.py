@@ -34,7 +34,7 @@ class WeightsExtension:
     def end_with_core(self) -> None:
         """Ends this worker's process, and the memory that it shares with other ranks, when the core ends.
 
-        vLLM asks it to end, in vain while it waits for another rank.
+        vLLM sends SIGTERM, without effect while the worker waits for another rank.
         """
         if name := os.environ.get("VLLM_DIST_IDENT"):  # on CPUs
             for path in Path(SHARED_MEMORY).glob(f"{name}-*"):

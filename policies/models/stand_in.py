@@ -175,6 +175,6 @@ def quoted_template(family: str) -> str:
     source = (Path(package.origin).parent / "model_handler" / "local_inference" / file).read_text("utf-8")
     (found,) = [each for each in ast.parse(source).body if isinstance(each, ast.ClassDef) and each.name == handler]
     methods = [each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "_format_prompt"]
-    quoted = ast.get_source_segment(source, methods[0].body[0])  # as it is written: the template has escapes of its own
+    quoted = ast.get_source_segment(source, methods[0].body[0])  # the source text: the template has its own escapes
     assert quoted is not None
     return textwrap.dedent(quoted.partition('"chat_template":\n')[2].removesuffix('"""')).strip()

@@ -53,7 +53,7 @@ def snapshots_of(folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The files of a folder at one moment: `stats` by name, and in `links` hard links to those that have changed.
+    """The files of a folder at one moment: `stats` by name, and in `links` hard links to changed files.
 
     The folder's files can be replaced and removed while the links are copied.
     """
