@@ -118,9 +118,7 @@ class Rehearsal:
                 yield
             finally:
                 for process in self._ray:
-                    process.terminate()
-                for process in self._ray:
-                    process.wait()
+                    _kill_tree(process)  # Ray would drain each for half a minute
                 os.environ.pop("RAY_ADDRESS", None)
                 if before is not None:
                     os.environ["RAY_ADDRESS"] = before
