@@ -1,6 +1,7 @@
 """`seal-ray rehearse` with the small model, on one Ray node and on two, of which it kills one."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("nodes", "actors", "end", "half"),
     [
-        (1, "env runners: 1, learners: 1, engines: 1", "interrupted", "rounds 5 to 5"),
+        (1, "env runners: 1, learners: 1, engines: 1", "interrupted", "rounds [45] to 5"),
         (2, "env runners: 2, learners: 2, engines: 2", "a node was killed", "learners.fsdp=false: rounds 4 to 5"),
     ],
 )
@@ -24,7 +25,7 @@ def test_a_run_is_rehearsed_to_its_end(tmp_path: Path, nodes: int, actors: str, 
     options = ("--preset", "tiny", "--preset", "vanilla", "--name", "it", "--runs", str(tmp_path))
     said = " ".join(seal_ray("rehearse", *options, "--nodes", str(nodes), *words, COLUMNS="300").split())
     assert f"{actors}; restarts: engine 1, runner 1, run 1; then {end}" in said
-    assert half in said
+    assert re.search(half, said)
     assert 'get_weather({"celsius": ' in said
     taken = seal_ray("rehearse", *options, code=2)
     assert taken.strip() == f"error: --name: {tmp_path / 'it'} exists; give another name."
