@@ -85,7 +85,7 @@ def write_page(folder: RunFolder) -> None:
     """Writes `report.html` from the files of a run so far, atomically."""
     rows = latest_rows(folder.metrics.rows())
     config = folder.read_config()
-    has_curator = folder.arms.path.exists() and config["curator"]["kind"] != "none"
+    has_curator = bool(folder.arms.lines()) and config["curator"]["kind"] != "none"
     arms = histories(folder.path) if has_curator else []
     evaluations = folder.evaluations.rows()
     flips = flipped_tasks(evaluations)
@@ -98,7 +98,7 @@ def write_page(folder: RunFolder) -> None:
         pictures=[drawn_picture(title, draw, rows) for title, draw in {**PANELS, **MORE_PANELS}.items()],
         success=[row for row in rows if "evaluation/success" in row],
         gains=[drawn_picture("Gain over the plain interface", draw_gains, arms, rows=rows)] if arms else [],
-        pool=list(_pool_pictures(read_pool(folder.path), rows)) if folder.pool.path.exists() else [],
+        pool=list(_pool_pictures(read_pool(folder.path), rows)) if folder.pool.lines() else [],
         windows=list(window_summaries(arms, folder.proposals.rows(), rows)),
         events=list(events(rows, arms)),
         flips=flips,
