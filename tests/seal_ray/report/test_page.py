@@ -83,7 +83,7 @@ def test_a_page_shows_gains_and_the_pool_of_written_tasks(folder: RunFolder) -> 
 def test_a_page_of_a_run_that_has_just_begun(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.write_config(CONFIG)
-    for windows in (run.arms, run.pool):  # a run that begins anew has cut them
+    for windows in (run.arms, run.pool):  # after a restart from scratch they are empty
         windows.path.touch()
     write_page(run)
     assert "round 0 of 4" in run.page.read_text("utf-8")
