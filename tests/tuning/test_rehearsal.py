@@ -9,7 +9,7 @@ import pytest
 from tests.processes import seal_ray
 
 pytestmark = pytest.mark.skipif(
-    not os.environ.get("SEAL_RAY_LONG"), reason="each takes three minutes; make rehearse runs them"
+    not os.environ.get("SEAL_RAY_LONG"), reason="each takes some minutes; make rehearse runs them"
 )
 
 
