@@ -23,12 +23,11 @@ from envs.errors import SealError
 from policies.models import open_model
 from policies.models.choice import MODELS
 from policies.models.folder import check_folder
-from policies.models.stand_in import BACKBONES, Backbone, write_shape, write_stand_in
-from policies.trajectory import Trajectory
+from policies.models.stand_in import BACKBONES, Backbone, token_parity, write_shape, write_stand_in
 from seal_ray.algorithm.memory_estimate import gpu_needs, parts
 from seal_ray.config.resolve import RunSpec
 from seal_ray.report.files import RunFolder
-from seal_ray.run.cluster import connected
+from seal_ray.run.cluster import connected, resources
 from seal_ray.run.ray_private import actor_processes, closed_to_others
 
 NOT_EXERCISED = (
@@ -37,7 +36,7 @@ NOT_EXERCISED = (
     "calls and results inside dialogues: random weights call no tool",
     "speed",
 )
-_MOST = {"env_runners.num_env_runners": 2, "learners.num_learners": 4, "engine.num_engines": 2}
+ACTORS = {"env_runners.num_env_runners": 2, "learners.num_learners": 4, "engine.num_engines": 2}
 """Largest numbers of actors that compute; the others only hold their place in the step `placement`."""
 _SMALLER = {
     "training.groups": 8,
@@ -57,9 +56,10 @@ _TOOL = {
 }
 
 
-def token_parity(trajectory: Trajectory) -> float:
-    """A reward by which dialogues of random weights differ, so that learners have something to learn."""
-    return float(sum(trajectory.token_ids_T) % 2)
+def setting(spec: RunSpec, key: str) -> int:
+    """A setting that is a whole number, by its key SECTION.NAME."""
+    section, _, name = key.partition(".")
+    return int(getattr(getattr(spec, section), name))
 
 
 class Rehearsal:
@@ -97,11 +97,10 @@ class Rehearsal:
     @contextmanager
     def _cluster(self) -> Iterator[None]:
         """Ray nodes that claim to have GPUs, and end with the block."""
-        learners, engine = self._spec.learners, self._spec.engine
-        gpus = learners.num_learners * learners.num_gpus_per_learner + engine.num_engines * engine.num_gpus_per_engine
-        needs = (self._spec.env_runners.num_cpus_per_env_runner, 1.0, engine.num_cpus_per_engine)
+        requests = resources(self._spec)
+        gpus = sum(request["GPU"] for request in requests.values())
         # Just enough for the actors that compute, so that they are on all nodes.
-        cpus = sum(self._real(key) * need for key, need in zip(_MOST, needs, strict=True))
+        cpus = sum(requests[_kind(key)]["CPU"] * self._real(key) / max(1, setting(self._spec, key)) for key in ACTORS)
         shares = [f"--num-gpus={math.ceil(gpus / self._nodes - 1e-4)}", f"--num-cpus={math.ceil(cpus / self._nodes)}"]
         temporary = Path(tempfile.mkdtemp(prefix="ray"))  # a short name, as the paths of sockets must be
         before = os.environ.get("RAY_ADDRESS")
@@ -138,13 +137,9 @@ class Rehearsal:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)  # noqa: S603 - Ray's command
         self._ray.append(process)
 
-    def _setting(self, key: str) -> int:
-        section, _, name = key.partition(".")
-        return int(getattr(getattr(self._spec, section), name))
-
     def _real(self, key: str) -> int:
         """The number of actors of a kind that compute."""
-        return min(_MOST[key], self._setting(key))
+        return min(ACTORS[key], setting(self._spec, key))
 
     def _write_model(self) -> str:
         name = self._spec.agents["solver"].model
@@ -181,10 +176,14 @@ class Rehearsal:
 
     def _train(self) -> str:
         """Trains; kills an engine, a runner and a learner; then a node, or interrupts the run."""
-        settings = {key: min(most, self._setting(key)) for key, most in _SMALLER.items()}
-        settings |= {key: self._real(key) for key in _MOST}
+        settings = {key: min(most, setting(self._spec, key)) for key, most in _SMALLER.items()}
+        settings |= {key: self._real(key) for key in ACTORS}
         words = [*self._words, *(f"{key}={value}" for key, value in settings.items())]
-        words += [f"solver.model={self._base}", f"environment.reward={__name__}:token_parity", "evaluation.interval=0"]
+        words += [
+            f"solver.model={self._base}",
+            f"environment.reward={token_parity.__module__}:token_parity",
+            "evaluation.interval=0",
+        ]
         words += ["training.checkpoint_every=1", "engine.num_gpus_per_engine=0", "learners.num_gpus_per_learner=0"]
         options = [f"--rounds={_ROUNDS}", f"--runs={self._folder}", f"--name={self._run.name}", "--max-restarts=1"]
         is_split = self._nodes > 1
@@ -208,14 +207,14 @@ class Rehearsal:
             restarts["run"] = self._log("train").count("; restarting,")
         if not all(restarts.values()):
             raise SealError(f"rehearsal: not every killed process was restarted: {restarts}.")
-        counts = ", ".join(f"{key.partition('.num_')[2].replace('_', ' ')}: {self._real(key)}" for key in _MOST)
+        counts = ", ".join(f"{_kind(key)}: {self._real(key)}" for key in ACTORS)
         end = "a node was killed" if is_split else "interrupted"
         listed = ", ".join(f"{name} {count}" for name, count in restarts.items())
         return f"{counts}; restarts: {listed}; then {end}"
 
     def _resume(self) -> str:
         before = len(self._rounds())
-        words = [f"{key}={max(1, self._real(key) // 2)}" for key in _MOST]
+        words = [f"{key}={max(1, self._real(key) // 2)}" for key in ACTORS]
         if self._real("learners.num_learners") == 2:
             words.append("learners.fsdp=false")
         with self._command("train", f"--resume={self._run}", *words, "--wandb=off", "--trust", log="resume"):
@@ -278,12 +277,12 @@ class Rehearsal:
         except (SealError, subprocess.TimeoutExpired) as error:
             failure = error
         finally:
-            is_late = process.poll() is None
-            if is_late:
+            is_running = process.poll() is None
+            if is_running:
                 process.terminate()
                 process.wait()
         if failure is not None or process.returncode not in codes:
-            end = f"was not ready within {_LIMIT:g} s" if is_late else f"ended with exit code {process.returncode}"
+            end = f"failed: {failure}" if is_running else f"ended with exit code {process.returncode}"
             *_, last = ["", *path.read_text("utf-8", errors="replace").splitlines()]
             raise SealError(f"rehearsal: {arguments[0]} {end} ({last[:300]}); its log is {path}.")
 
@@ -308,9 +307,17 @@ class _Placed:
         return [(node, int(gpu)) for gpu in ray.get_gpu_ids()]
 
 
-def _kill(kind: str) -> None:
-    """Kills the process of one actor of this class."""
-    os.kill(min(actor_processes(kind)), signal.SIGKILL)
+def _kind(key: str) -> str:
+    """The actors that the setting of their number counts, as `resources` names them."""
+    return key.partition(".num_")[2].replace("_", " ")
+
+
+def _kill(class_name: str) -> None:
+    """Kills the process of one actor of this class. Raises `SealError` if none is running."""
+    pids = actor_processes(class_name)
+    if not pids:
+        raise SealError(f"no {class_name} is running.")
+    os.kill(min(pids), signal.SIGKILL)
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
@@ -331,7 +338,7 @@ def _wait(is_ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> Non
     deadline = time.monotonic() + _LIMIT
     while not is_ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise SealError("rehearsal: a process ended, or was not ready in time.")
+            raise SealError(f"a process ended, or was not ready within {_LIMIT:g} s.")
         time.sleep(0.2)
 
 

@@ -20,6 +20,8 @@ from policies.models.folder import DIALECT, ModelFolder
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+    from policies.trajectory import Trajectory
+
 _SOURCES = {"qwen": ("qwen_fc.py", "QwenFCHandler"), "llama3_json": ("llama_3_1.py", "LlamaHandler_3_1")}
 _SPECIAL = {
     "qwen": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
@@ -88,6 +90,11 @@ BACKBONES: Mapping[str, Backbone] = MappingProxyType(
     }
 )
 """The hub's name → shape, from the config.json there."""
+
+
+def token_parity(trajectory: Trajectory) -> float:
+    """A reward by which dialogues of random weights differ, so that learners have something to learn."""
+    return float(sum(trajectory.token_ids_T) % 2)
 
 
 def write_shape(folder: Path, backbone: Backbone) -> Path:

@@ -70,7 +70,8 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     shapes = checkpoint_shapes(model.path)
     parameters, learnt = _parameters(shapes, solver)
     actors = max(1, learners.num_learners)
-    shards = 1 if not learners.fsdp else actors if actors % _MACHINE_GPUS else _MACHINE_GPUS
+    on_machine = actors if actors % _MACHINE_GPUS else _MACHINE_GPUS
+    shards = on_machine if learners.fsdp else 1
     copies = actors // shards
     on_gpu = bool(learners.num_gpus_per_learner and learners.num_learners)
     half = choose_dtype(solver.dtype, on_gpu=on_gpu) == "bfloat16"

@@ -29,29 +29,13 @@ from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.losses import GRPOLoss, global_mean
 from seal_ray.grpo.packing import collate, pack
-from seal_ray.grpo.rows import Row, make_row
+from seal_ray.grpo.rows import Row
+from tests.gpu.first_hour import GROUP, rows_of
 
-GROUP = 8
 SHAPES = ((133, 134, 1.6), (1024, 384, 3.0), (3072, 512, 4.0))
 """Tokens of the opening and of the rest, and the goal for the ratio."""
 BUDGET = 16_384
 REPEATS = 5
-
-
-def rows_of(opening: int, rest: int) -> list[Row]:
-    """Random rows that share an opening; all of the rest is sampled."""
-    numbers = np.random.default_rng(opening)
-    shared = numbers.integers(2, 1500, opening)
-    mask = np.arange(opening + rest) >= opening
-    return [
-        make_row(
-            np.concatenate([shared, numbers.integers(2, 1500, rest)]),
-            mask,
-            np.full(opening + rest, -7.3),
-            (-1.0) ** number,
-        )
-        for number in range(GROUP)
-    ]
 
 
 def ours(rows: Sequence[Row], folder: Path, device: str) -> Callable[[], float]:

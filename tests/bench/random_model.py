@@ -2,7 +2,7 @@
 
 For time and memory where its weights cannot be had. The tokenizer and the chat template are the tiny model's, with
 names for the rest of the vocabulary, so that all that such a model samples is text. It wins no dialogue: runs with
-`environment.reward=tests.bench.random_model:Parity` have something to learn all the same.
+`environment.reward=policies.models.stand_in:token_parity` have something to learn all the same.
 """
 
 import argparse
@@ -11,24 +11,9 @@ import shutil
 from pathlib import Path
 
 import torch
-from pydantic import BaseModel
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from policies.models import open_model
-from policies.trajectory import Trajectory
-
-
-class Parity:
-    """1 for dialogues whose token ids have an odd sum, and 0 for others."""
-
-    class Settings(BaseModel, extra="forbid"):
-        """None."""
-
-    def __init__(self, settings: Settings) -> None:
-        del settings
-
-    def __call__(self, trajectory: Trajectory) -> float:
-        return float(sum(trajectory.token_ids_T) % 2)
 
 
 def write(name: str, folder: Path) -> None:

@@ -26,16 +26,18 @@ SMALL = {"hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 4,
 PEAK = 989e12
 """FLOPs a second of an H100 or H200 in bfloat16, without sparsity."""
 GROUP = 8
+VOCABULARY = 1500
+"""The smallest vocabulary for `rows_of`."""
 
 
-def rows_of(opening: int, rest: int, vocabulary: int) -> list[Row]:
-    """A group of random rows that share an opening; all of the rest is sampled."""
+def rows_of(opening: int, rest: int) -> list[Row]:
+    """Random rows that share an opening; all of the rest is sampled."""
     numbers = np.random.default_rng(opening)
-    shared = numbers.integers(0, vocabulary, opening)
+    shared = numbers.integers(2, VOCABULARY, opening)
     mask = np.arange(opening + rest) >= opening
-    sampled = np.full(opening + rest, -2.0)
+    sampled = np.full(opening + rest, -7.3)
     return [
-        make_row(np.concatenate([shared, numbers.integers(0, vocabulary, rest)]), mask, sampled, (-1.0) ** number)
+        make_row(np.concatenate([shared, numbers.integers(2, VOCABULARY, rest)]), mask, sampled, (-1.0) ** number)
         for number in range(GROUP)
     ]
 
@@ -61,10 +63,10 @@ def learn(model: Any, groups: Sequence[Sequence[Row]], device: str, *, half: boo
 
 def gradient_errors(device: str) -> tuple[float, float]:
     """Relative errors of bfloat16 gradients over shared tokens, and over separate rows, against float32 on the CPU."""
-    rows = rows_of(300, 40, 1000)
+    rows = rows_of(300, 40)
 
     def gradient(groups: Sequence[Sequence[Row]], where: str, *, half: bool) -> torch.Tensor:
-        model = make_model(SMALL, 2, 1000, "cpu").to(where)
+        model = make_model(SMALL, 2, VOCABULARY, "cpu").to(where)
         learn(model, groups, where, half=half)
         return torch.cat([parameter.grad.float().flatten().cpu() for parameter in model.parameters()])
 
@@ -124,8 +126,8 @@ def learner_speed(
     shape: dict[str, int], layers: int, opening: int, rest: int, device: str
 ) -> Iterator[tuple[str, str]]:
     """One group of a layer stack: tokens a second, the share of the peak FLOPs, and memory."""
-    vocabulary = 152_064 if device == "cuda" else 1000
-    model, rows = make_model(shape, layers, vocabulary, device), rows_of(opening, rest, 1000)
+    vocabulary = 152_064 if device == "cuda" else VOCABULARY
+    model, rows = make_model(shape, layers, vocabulary, device), rows_of(opening, rest)
     seconds = timed(lambda: learn(model, [rows], device, half=True), device)
     laid_out, sampled = opening + GROUP * rest, GROUP * rest
     weights = sum(parameter.numel() for parameter in model.model.layers.parameters())

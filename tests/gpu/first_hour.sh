@@ -14,12 +14,12 @@ runs=$(mktemp -d)
 trap 'rm -rf "$runs"' EXIT
 small=(environment.source=toolworld environment.split_scheme=task training.rounds=2 training.groups=8
 	training.minibatch_groups=4 evaluation.interval=0 env_runners.num_env_runners=2 --runs "$runs" --wandb off --trust
-	environment.reward=tests.bench.random_model:Parity)
+	environment.reward=policies.models.stand_in:token_parity)
 if [ "${1:-}" = --cpu ]; then
-	PYTHONPATH=. "$(dirname "$python")/seal-ray" train --preset tiny --preset vanilla --name round "${small[@]}"
+	"$(dirname "$python")/seal-ray" train --preset tiny --preset vanilla --name round "${small[@]}"
 else
 	"$python" -m tests.bench.random_model Qwen/Qwen2.5-7B-Instruct "$runs/random-7b"
-	PYTHONPATH=. "$(dirname "$python")/seal-ray" train --preset one-gpu-80gb --preset vanilla --name round "${small[@]}" \
+	"$(dirname "$python")/seal-ray" train --preset one-gpu-80gb --preset vanilla --name round "${small[@]}" \
 		solver.model="$runs/random-7b" solver.dialect=qwen environment.difficulty=long solver.response=256
 	"$python" -m tests.bench.learner --device cuda --model smollm2-135m
 fi

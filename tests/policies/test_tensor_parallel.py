@@ -49,7 +49,7 @@ class Divided(Served[VllmEngine]):
         return answers
 
     def check(self, model: Any, policy: str) -> None:
-        """Greedy tokens and log-probs are those of a model of Hugging Face, which has one rank."""
+        """Greedy tokens and log-probs equal the ones of Hugging Face's model, which has one rank."""
         for temperature in (0.0, 1.0):
             result = self.one(GenRequest(PROMPT, 24, temperature, policy=policy))
             if not temperature:

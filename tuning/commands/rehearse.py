@@ -11,8 +11,6 @@ from envs.errors import UserError
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
 
-_SCALED = ("engine.num_engines", "learners.num_learners", "env_runners.num_env_runners")
-
 
 def command(
     words: opt.Overrides = None,
@@ -24,13 +22,12 @@ def command(
 ) -> None:
     """Rehearse a run on CPUs with narrow layers: placement, rounds, faults, resume, evaluation, export, serving."""
     from seal_ray.algorithm.config import make_config
-    from tuning.rehearsal import Rehearsal
+    from tuning.rehearsal import ACTORS, Rehearsal, setting
 
     words = list(words or [])
     spec = make_config(preset or [], overrides=words).spec
     if nodes > 1:
-        counts = (spec.engine.num_engines, spec.learners.num_learners, spec.env_runners.num_env_runners)
-        words += [f"{key}={nodes * count}" for key, count in zip(_SCALED, counts, strict=True)]
+        words += [f"{key}={nodes * setting(spec, key)}" for key in ACTORS]
         spec = make_config(preset or [], overrides=words).spec
     folder = runs / (name or time.strftime("rehearse-%Y%m%d-%H%M%S"))
     if folder.exists():
