@@ -1,5 +1,6 @@
 """`Agent`: a language model of a run: the solver, the curator or the task writer."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import ray.util
 
 from envs.errors import SealError
+from envs.roles import SOLVER
 from policies.engine import BASE
 from policies.engine.choice import default_kind
 from policies.engine.requests import checkpoint_shapes
@@ -94,7 +96,6 @@ class Agent:
                 f"learner: before its first step the {self.name}'s log-probs are {error:.3g} nats from the engine's, "
                 f"more than {self.ratio_tolerance:g} (training.ratio_tolerance); they do not hold the same weights."
             )
-        self.version += 1
         return learnt
 
     def learn_proposals(self, rows: list[Row]) -> dict[str, float]:
@@ -105,12 +106,17 @@ class Agent:
         if not rows or not self.spec.trainable:
             return {}
         learnt = self.learn([Minibatch.of([rows])])
-        self.deliver()
+        self.deliver_update()
         return {f"{self.name}/{key}": learnt[key] for key in _PROPOSER_METRICS}
 
     def internalisation(self) -> dict[str, Internalisation]:
         """Arm → how the log-probs of its hint-stripped rows changed in the last update."""
         return self._learners.internalisation(self.name)
+
+    def deliver_update(self) -> None:
+        """Sends its engines the weights of an update, as the next version."""
+        self.version += 1
+        self.deliver()
 
     def deliver(self) -> None:
         """Sends its engines the learnt weights in the background; `heal` and `settle` raise failures."""
@@ -148,6 +154,7 @@ def start_agents(spec: RunSpec) -> dict[str, Agent]:
     # On GPUs vLLM's attention rounds float32 to TF32.
     exact = spec.solver.dtype == "float32" == spec.engine.dtype and not spec.engine.num_gpus_per_engine
     tolerance = spec.training.ratio_tolerance or (1e-3 if exact else 0.2)
+    stale_tolerance = spec.training.ratio_tolerance or math.inf
     agents: dict[str, Agent] = {}
     for name, agent in spec.agents.items():
         agents[name] = Agent(
@@ -155,7 +162,7 @@ def start_agents(spec: RunSpec) -> dict[str, Agent]:
             model=open_model(agent.model, dialect=agent.dialect),
             engines=start_engines(spec, agent) if agent.owns_engines else agents[agent.host].engines,
             engine_dtype=spec.engine.dtype,
-            ratio_tolerance=tolerance,
+            ratio_tolerance=stale_tolerance if name == SOLVER and spec.training.staleness else tolerance,
             engine_timeout=spec.fault_tolerance.engine_timeout,
         )
         agents[name].heal()

@@ -102,6 +102,10 @@ def _check_training(training: schema.TrainingSection, learners: schema.LearnersS
         raise UserError(
             f"training.minibatch_groups: {training.minibatch_groups} is more than training.groups, {training.groups}."
         )
+    if training.staleness and training.loss == "grpo" and training.importance_cap is None:
+        raise UserError(
+            "training.importance_cap: with training.staleness=1 rollouts are of older weights; set a cap, such as 2."
+        )
     if learners.fsdp and learners.num_learners < 2:
         raise UserError(
             f"learners.fsdp: it shards over 2 learners or more, and learners.num_learners is {learners.num_learners}."

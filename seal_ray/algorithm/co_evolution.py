@@ -1,11 +1,14 @@
 """`CoEvolution`: the rounds of solver, curator and task writer. RLlib's side is in `seal.py`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
 from typing import Any
 
+from pydantic import TypeAdapter
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from envs.dialogue import Protocol
@@ -28,16 +31,32 @@ from seal_ray.rollout.metrics import rollout_metrics, sampled_tokens
 from seal_ray.rollout.planner import Planner, play_waves
 from seal_ray.rollout.types import PLAIN_ARM, Group, GroupPlan, played_trajectories
 from seal_ray.training.hint_stripped import internalisation_metrics
-from seal_ray.training.rows import GroupScorer, make_rows
+from seal_ray.training.rows import GroupScorer, RoundRows, make_rows
+
+
+@dataclass(frozen=True)
+class PlayedRound:
+    """The waves of groups of a round, its seconds by phase, and whether it began with another incumbent."""
+
+    waves: list[list[Group]]
+    times: dict[str, float]
+    changed: bool
+
+
+_PLAYED = TypeAdapter(PlayedRound | None)
 
 
 class CoEvolution:
-    """The state of a run and its rounds. `curator` and `task_writer` read the failure `profile`."""
+    """The state of a run and its rounds. `curator` and `task_writer` read the failure `profile`.
+
+    With `training.staleness` 1 the next round is played while this one is learnt. It is held, and part of the state.
+    """
 
     def __init__(self, spec: RunSpec, agents: Mapping[str, Agent], runners: EnvRunnerGroup, suites: Suites) -> None:
         self.spec = spec
         self.agents = agents
         self.round = 0
+        self._ahead: PlayedRound | None = None
         self.profile = FailureProfile()
         self._runners = runners
         self._suites = suites
@@ -61,29 +80,13 @@ class CoEvolution:
         return self.agents[SOLVER]
 
     def play_round(self) -> RoundReport:
-        """One round: propose, play, score, learn, deliver, close the windows, report."""
-        times: dict[str, float] = {}
-        with _timed(times, "propose"):
-            changed = self._propose()
-        with _timed(times, "rollout"):
-            waves = play_waves(
-                self._planner.plan(self.curator.arms, self.round, self.curator),
-                play=lambda plans: [group.scored(self._reward) for group in self._play(plans)],
-                is_equal=self._score.is_equal,
-                replace=self._planner.replace,
-                max_groups=self.spec.training.max_groups,
-            )
-            groups = [group for wave in waves for group in wave]
-            check_faults(groups, max_share=self.spec.fault_tolerance.max_fault_share)
+        """One round: propose, play, score, close the windows, learn, deliver, report."""
+        played, self._ahead = self._ahead or self._play_next(), None
+        waves, times = played.waves, dict(played.times)
+        groups = [group for wave in waves for group in wave]
         with _timed(times, "advantage"):
             rows = make_rows(groups, score=self._score, training=self.spec.training, reweighter=self._reweighter)
             self._observe(groups)
-        with _timed(times, "learn"):
-            learnt = self.solver.learn(rows.minibatches)
-            internalisation = self.solver.internalisation() if learnt else {}
-        with _timed(times, "sync"):
-            if learnt:
-                self.solver.deliver()
         with _timed(times, "curate"):
             curator = self.curator.close_round(self.round, groups)
             written = WindowReport() if self.task_writer is None else self.task_writer.close_round(self.round, groups)
@@ -95,21 +98,54 @@ class CoEvolution:
             "solver/waves": len(waves),
             "solver/tasks_seen": self._planner.tasks_seen,
             **rows.metrics,
-            **{f"solver/{key}": value for key, value in learnt.items()},
-            **internalisation_metrics(internalisation, [arm.id for arm in self.curator.arms]),
             **curator.metrics,
             **written.metrics,
-            "interface/changed": int(changed or curator.metrics.get("curator/promoted", 0.0)),
+            "interface/changed": int(played.changed or curator.metrics.get("curator/promoted", 0.0)),
             "interface/guidelines": len(self.curator.incumbent.interface.guidelines),
             **{f"diagnosis/rho/{label}": weight for label, weight in self._reweighter.rho.items()},
+            "perf/tokens_per_second": sampled_tokens(groups) / times["rollout"],
+        }
+        window, profile = self.curator.window, self.profile.to_dict()
+        metrics |= self._learn(rows, times, [arm.id for arm in self.curator.arms])
+        metrics |= {
             **{f"perf/{name}_seconds": value for name, value in times.items()},
             "perf/engine_restarts": self.solver.engines.restarts,
             "perf/runner_restarts": self._runners.num_remote_worker_restarts(),
-            "perf/tokens_per_second": sampled_tokens(groups) / times["rollout"],
         }
-        window, played = self.curator.window, tuple(groups)
         proposed = (window.arms, window.rounds, curator, written)
-        return RoundReport(self.round, played, *proposed, self.profile.to_dict(), metrics, rows.weighted)
+        return RoundReport(self.round, tuple(groups), *proposed, profile, metrics, rows.weighted)
+
+    def _play_next(self) -> PlayedRound:
+        """Proposes, and plays the round."""
+        times: dict[str, float] = {}
+        with _timed(times, "propose"):
+            changed = self._propose()
+        with _timed(times, "rollout"):
+            waves = play_waves(
+                self._planner.plan(self.curator.arms, self.round, self.curator),
+                play=lambda plans: [group.scored(self._reward) for group in self._play(plans)],
+                is_equal=self._score.is_equal,
+                replace=self._planner.replace,
+                max_groups=self.spec.training.max_groups,
+            )
+            check_faults([group for wave in waves for group in wave], max_share=self._max_fault_share)
+        return PlayedRound(waves, times, changed)
+
+    def _learn(self, rows: RoundRows, times: dict[str, float], arms: Sequence[str]) -> dict[str, float]:
+        """Learns, alongside the next round if `training.staleness` is 1, and delivers. Returns metrics."""
+        training = self.spec.training
+        with ThreadPoolExecutor(1) as pool:
+            next_round = pool.submit(self._play_next) if training.staleness and self.round < training.rounds else None
+            with _timed(times, "learn"):
+                learnt = self.solver.learn(rows.minibatches)
+                internalisation = self.solver.internalisation() if learnt else {}
+            if next_round is not None:
+                self._ahead = next_round.result()
+        with _timed(times, "sync"):
+            if learnt:
+                self.solver.deliver_update()
+        learnt = {f"solver/{key}": value for key, value in learnt.items()}
+        return learnt | internalisation_metrics(internalisation, arms)
 
     def evaluate(self) -> EvaluationReport:
         """Plays the tasks of the suites on the plain interface, under the rules of their source."""
@@ -146,8 +182,12 @@ class CoEvolution:
     def _play_checked(self, plans: Sequence[GroupPlan]) -> list[Group]:
         """The same. Raises `TooManyFaults` as `check_faults` does."""
         groups = self._play(plans)
-        check_faults(groups, max_share=self.spec.fault_tolerance.max_fault_share)
+        check_faults(groups, max_share=self._max_fault_share)
         return groups
+
+    @property
+    def _max_fault_share(self) -> float:
+        return self.spec.fault_tolerance.max_fault_share
 
     def _observe(self, groups: Sequence[Group]) -> None:
         self._planner.observe(groups)
@@ -188,6 +228,7 @@ class CoEvolution:
         """JSON values for a checkpoint."""
         return {
             "round": self.round,
+            "ahead": _PLAYED.dump_python(self._ahead, mode="json"),
             **self._planner.get_state(),
             "versions": {name: agent.version for name, agent in self.agents.items()},
             "curator": self.curator.get_state(),
@@ -199,6 +240,7 @@ class CoEvolution:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The inverse of `get_state`."""
         self.round = state["round"]
+        self._ahead = _PLAYED.validate_python(state.get("ahead"))
         self._planner.set_state(state)
         for name, agent in self.agents.items():
             agent.version = state["versions"][name]

@@ -59,8 +59,7 @@ class EngineSection(Section):
     kind: Literal["auto", "vllm", "transformers"] = "auto"
     """Inference engine; auto is vLLM if it is installed."""
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """Dtype of weights and computation. CPUs without instructions for half precision use float32, which is faster
-    there."""
+    """Dtype of weights and computation; CPUs without instructions for half precision use the faster float32."""
     num_engines: Count = 1
     """Number of engines, each a Ray actor; each group is played on one of them."""
     concurrent: Count = 64
@@ -170,8 +169,7 @@ class LLMCuratorSection(GuidingCuratorSection, ProposerSection):
     """Which accepted proposals become arms: the first; those with the highest mean token log-prob; or of these the ones
     that differ most from each other and from what was tried."""
     allocation: Literal["thompson", "by_category"] = "thompson"
-    """How groups are allocated to arms: by Thompson sampling, or half of them by Thompson sampling for the category of
-    their task, with a noise of its own for each category."""
+    """How groups are allocated to arms: by Thompson sampling, or half of them by it for the category of their task."""
     reward: str = "gain"
     """Value of an arm: gain (success minus plain success), frontier or alpha (success near one half), or
     package.module:NAME."""
@@ -294,7 +292,9 @@ class TrainingSection(Section):
     """Cap of truncated importance sampling; None leaves it out."""
     ratio_tolerance: Positive | None = None
     """Largest log-ratio of learner to engine (nats, root mean square over the tokens of a round's first step); beyond
-    it the run stops. None is 0.001 in float32 on CPUs, else 0.2."""
+    it the run stops. None is 0.001 in float32 on CPUs, else 0.2, and no bound with staleness."""
+    staleness: Literal[0, 1] = 0
+    """Updates by which the weights that play lag behind those that learn; 1 plays a round while the last is learnt."""
     microbatch_tokens: Count = 16_384
     """Tokens of one forward pass of the learner; tokens that rows of a group share count once."""
     checkpoint_every: Count = 5

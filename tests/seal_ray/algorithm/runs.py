@@ -61,17 +61,25 @@ def check_resumes(
         dialogues = run.play(1)
         run.algorithm.save_to_path(str(folder / "state"))
         dialogues += run.play(rounds)
-        state, expected = run.algorithm.run.get_state(), all_weights(run)
+        state, expected = timeless_state(run), all_weights(run)
     with built(moved or config()) as again:
         again.algorithm.restore_from_path(str(folder / "state"))
         assert again.play(rounds) == dialogues[1:]
         assert all(map(same, map(measured, again.reports), map(measured, run.reports[1:])))
-        assert again.algorithm.run.get_state() == state
+        assert timeless_state(again) == state
         weights = all_weights(again)
     assert weights.keys() == expected.keys()
     for name, tensors in expected.items():
         assert_equal(weights[name], tensors)
     return run
+
+
+def timeless_state(run: Run) -> dict[str, object]:
+    """The state of the rounds, without the seconds of a round that is played and not yet learnt."""
+    state = run.algorithm.run.get_state()
+    if state["ahead"] is not None:
+        del state["ahead"]["times"]
+    return state
 
 
 def played(report: RoundReport) -> Played:

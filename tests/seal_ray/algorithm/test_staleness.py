@@ -1,0 +1,36 @@
+"""Rounds that are played with the weights before the last update, while the solver learns."""
+
+from itertools import compress
+from pathlib import Path
+
+import pytest
+
+from envs.errors import UserError
+from seal_ray.algorithm.checks import check_run
+from seal_ray.algorithm.config import SealConfig
+from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
+from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.runs import check_resumes
+from tests.seal_ray.algorithm.test_coevolution import pairs_config
+
+pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
+
+
+@pytest.mark.usefixtures("wide_prior")
+def test_a_round_plays_the_weights_before_the_last_update_and_resumes(tmp_path: Path) -> None:
+    def config() -> SealConfig:
+        return pairs_config().curator(probe_points=8).training(dynamic_sampling=True, staleness=1, importance_cap=2.0)
+
+    run = check_resumes(config, tmp_path)
+    updates, lags = 0, []
+    for report in run.reports:
+        played = [each for group in report.groups for each in group.trajectories]
+        versions = {version for each in played for version in compress(each.versions_T, each.mask_T)}
+        lags.append({updates - version for version in versions})
+        updates += "solver/steps" in report.metrics
+    assert lags == [{0}, {1}, {1}]
+
+
+def test_stale_rollouts_need_a_cap() -> None:
+    with pytest.raises(UserError, match=r"^training.importance_cap: with training.staleness=1"):
+        check_run(small_config(Half()).training(staleness=1).spec)
