@@ -68,7 +68,7 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     """
     engine, learners, training, solver = spec.engine, spec.learners, spec.training, spec.agents[SOLVER]
     shapes = checkpoint_shapes(model.path)
-    parameters, learnt = _parameters(shapes, solver)
+    parameters, learnt = parameter_counts(shapes, solver)
     actors = max(1, learners.num_learners)
     on_machine = actors if actors % _MACHINE_GPUS else _MACHINE_GPUS
     shards = on_machine if learners.fsdp else 1
@@ -88,7 +88,7 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
         working = activations + copied + _logits(model, training, solver)
     learning = Place.GPU if on_gpu else Place.HOST
     sampling = Place.GPU if engine.num_gpus_per_engine else Place.HOST
-    delivered_bytes, engine_bytes = DTYPES[engine.dtype], _bytes_per_value(engine)
+    delivered_bytes, engine_bytes = DTYPES[engine.dtype], bytes_per_value(engine)
     # Learners read whole float32 models into host memory, then move or shard them. New weights pass through it whole,
     # in the engines' dtype, and the two newest versions stay; an adapter passes through it twice.
     apart = on_gpu or learners.fsdp
@@ -123,12 +123,12 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
 def _proposer_parts(spec: RunSpec, agent: AgentSpec, *, sampling: Place, learning: Place, copies: int) -> list[Part]:
     """The memory of a proposer that is a language model, without activations, which are small."""
     folder = open_model(agent.model, dialect=agent.dialect, weights=False)
-    parameters, learnt = _parameters(checkpoint_shapes(folder.path), agent)
+    parameters, learnt = parameter_counts(checkpoint_shapes(folder.path), agent)
     needed = []
     if agent.owns_engines:
-        bytes_per_value, ranks = _bytes_per_value(spec.engine), spec.engine.tensor_parallel
-        cache = ranks * folder.kv_bytes_per_token(bytes_per_value, ranks=ranks) * agent.context * agent.concurrent
-        needed.append(Part(f"{agent.name} engine weights", sampling, bytes_per_value * parameters))
+        value, ranks = bytes_per_value(spec.engine), spec.engine.tensor_parallel
+        cache = ranks * folder.kv_bytes_per_token(value, ranks=ranks) * agent.context * agent.concurrent
+        needed.append(Part(f"{agent.name} engine weights", sampling, value * parameters))
         needed.append(Part(f"{agent.name} engine cache", sampling, cache))
     if agent.trainable:
         frozen = parameters if agent.lora_rank or agent.training.kl else 0
@@ -206,7 +206,7 @@ def check_parts(needed: Iterable[Part], there: Available, *, spec: RunSpec) -> N
         )
 
 
-def _parameters(shapes: Mapping[str, Sequence[int]], agent: AgentSpec) -> tuple[int, int]:
+def parameter_counts(shapes: Mapping[str, Sequence[int]], agent: AgentSpec) -> tuple[int, int]:
     """Numbers of parameters of the model, and of learning ones: all, or with LoRA r×in and out×r for each target."""
     parameters = sum(map(math.prod, shapes.values()))
     targets = tuple(f".{target}.weight" for target in LORA_TARGETS)
@@ -252,7 +252,8 @@ def _sharded_peak(
     return max(5 * width * output + activations - _FLOAT32 * parameters // learners, at_end)
 
 
-def _bytes_per_value(engine: EngineSection) -> int:
+def bytes_per_value(engine: EngineSection) -> int:
+    """Bytes of one of an engine's weights."""
     return DTYPES[choose_dtype(engine.dtype, on_gpu=bool(engine.num_gpus_per_engine))]
 
 
@@ -288,7 +289,7 @@ def _tokens(training: TrainingSection, solver: AgentSpec) -> int:
 def _cache(model: ModelFolder, engine: EngineSection, solver: AgentSpec) -> int:
     """Bytes of the cache of one rank of an engine."""
     ranks = engine.tensor_parallel
-    bytes_per_token = model.kv_bytes_per_token(_bytes_per_value(engine), ranks=ranks)
+    bytes_per_token = model.kv_bytes_per_token(bytes_per_value(engine), ranks=ranks)
     if engine.num_gpus_per_engine:
         return dialogue_cache_bytes(solver.context, bytes_per_token)
     return cache_bytes(solver.context, engine.concurrent * engine.cache_share, bytes_per_token, ranks=ranks)

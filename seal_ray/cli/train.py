@@ -279,10 +279,11 @@ _GPU = 80 << 30
 
 
 def _show_plan(console: Console, made: "SealConfig") -> None:
-    """Shows settings, agents, placement and memory, and whether this machine is too small; plans may be for others."""
+    """Shows settings, agents, placement, memory and times, and whether this machine is too small for the run."""
     from envs.received import write_yaml
     from seal_ray.algorithm.checks import check_memory, check_model, check_run
     from seal_ray.algorithm.memory_estimate import Place, gpu_needs, parts
+    from seal_ray.algorithm.time_estimate import H100, round_phases
     from seal_ray.run.cluster import resources
 
     sections = made.to_sections()
@@ -314,6 +315,11 @@ def _show_plan(console: Console, made: "SealConfig") -> None:
         for name, size in {**on_gpu, "all": sum(on_gpu.values())}.items():
             gpu.add_row(name, f"{size / 2**30:.1f}")
         console.print(gpu)
+    if phases := round_phases(made.spec, model):
+        times = Table("phase", "seconds", "formula", title=f"seconds of a round on {H100.name} GPUs (± half)")
+        for phase in phases:
+            times.add_row(phase.name, f"{phase.seconds:.0f}", phase.formula)
+        console.print(times)
     try:
         check_memory(made.spec, model)
     except UserError as error:
