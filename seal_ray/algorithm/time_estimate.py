@@ -26,7 +26,7 @@ class GPU:
 H100 = GPU("H100", 989e12, 3.35e12)
 
 _OPENING, _COMPLETION, _RESULT = 5000, 60, 80
-"""Tokens of a dialogue's opening, of a completion, and of the results after it, on BFCL."""
+"""Tokens of a dialogue's opening, of a completion, and of the results after it, on the benchmark."""
 _COMPLETIONS = 12
 """Completions of a dialogue on average; the longest has `solver.steps`."""
 _READING, _SAMPLING, _LEARNING = 0.4, 0.6, 0.35
