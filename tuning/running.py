@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import ray
 from ray import tune
 from ray.exceptions import OutOfMemoryError
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
@@ -21,7 +20,7 @@ from envs.errors import SealError, UserError
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
 from seal_ray.rllib import keep_keys_from_trials, tune_files_signed
-from seal_ray.run.cluster import check_available
+from seal_ray.run.cluster import check_available, largest_resources
 from tuning.record import TrialsManifest, has_ended, mark_ended, mark_failed, mark_started
 from tuning.trial import SealTrial, run_folder, with_main
 from tuning.trust import TUNE, sign_tune_files, trust_trials
@@ -264,7 +263,7 @@ def main_process_cpus(configs: Mapping[str, SealConfig]) -> float:
     `configs` are the configs that trials can have, by name. Raises `UserError` if the cluster can never hold one of
     them; Tune would wait forever.
     """
-    available, main = ray.cluster_resources(), 1.0
+    available, main = largest_resources(), 1.0
     for name, config in configs.items():
         request = with_main(Seal.default_resource_request(config), _LEAST_MAIN_CPUS).required_resources
         check_available(f"a trial of {name}", request)

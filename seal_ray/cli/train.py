@@ -120,7 +120,7 @@ def _train(
 
     from seal_ray.report.files import RunFolder
     from seal_ray.run import checkpoints
-    from seal_ray.run.cluster import check_fits, connected
+    from seal_ray.run.cluster import connected, wait_until_it_fits
     from seal_ray.run.recorder import train
     from seal_ray.run.signature import Signature
     from seal_ray.run.storage import mirrored
@@ -150,7 +150,7 @@ def _train(
             say(f"run {path}: connecting to Ray")
             try:
                 with connected():
-                    check_fits(spec)
+                    wait_until_it_fits(spec, say)
                     folder = RunFolder(path)
                     folder.write_config({"seed": made.seed, **sections})
                     Signature(path).sign(imports=import_names(sections))

@@ -1,25 +1,34 @@
-"""Connecting to Ray, to the cluster of a job or a new one on this machine; and whether a run fits on it."""
+"""Connecting to Ray, to the cluster of a job or a new one on this machine; and whether and when a run fits on it."""
 
 import logging
+import math
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.autoscaler.sdk import request_resources
 from transformers.utils.logging import disable_progress_bar
 
 from envs.errors import SealError, UserError
 from envs.trusting import imports_here
 from seal_ray.config.resolve import RunSpec
-from seal_ray.run.ray_private import closed_to_others, without_working_directory
+from seal_ray.run.ray_private import (
+    closed_to_others,
+    configured_nodes,
+    without_working_directory,
+)
 
 _LONGEST_TEMP = 28
 """Longest path of a temporary folder in bytes; paths of Ray's sockets below it have at most 107."""
+
+_KINDS = ("CPU", "GPU")
 
 _STARTS = 3
 """Attempts to start Ray."""
@@ -123,15 +132,25 @@ def _private_folder() -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def resources(spec: RunSpec) -> dict[str, dict[str, float]]:
-    """The resources of a run: kind of actors → resource → amount of all actors of the kind."""
+def actor_requests(spec: RunSpec) -> dict[str, list[dict[str, float]]]:
+    """The resources of a run: kind of actors → resource → amount, for each actor."""
     engine, learners, runners = spec.engine, spec.learners, spec.env_runners
     requests = {
         "env runners": (runners.num_env_runners, runners.num_cpus_per_env_runner, 0.0),
         "engines": (spec.num_engines, engine.num_cpus_per_engine, engine.num_gpus_per_engine),
         "learners": (learners.num_learners, 1.0, learners.num_gpus_per_learner),
     }
-    return {actors: {"CPU": count * cpus, "GPU": count * gpus} for actors, (count, cpus, gpus) in requests.items()}
+    return {actors: [{"CPU": cpus, "GPU": gpus}] * count for actors, (count, cpus, gpus) in requests.items()}
+
+
+def resources(spec: RunSpec) -> dict[str, dict[str, float]]:
+    """The resources of a run: kind of actors → resource → amount of all actors of the kind."""
+    return {actors: _total(each) for actors, each in actor_requests(spec).items()}
+
+
+def _total(requests: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    requests = list(requests)
+    return {kind: sum(request[kind] for request in requests) for kind in _KINDS}
 
 
 def check_fits(spec: RunSpec) -> None:
@@ -143,12 +162,47 @@ def check_fits(spec: RunSpec) -> None:
     if learners.num_gpus_per_learner and not learners.num_learners:
         raise UserError("learners.num_learners: 0 reserves no GPU for learning; set it to 1 or more.")
     ranks, gpus = spec.engine.tensor_parallel, spec.engine.num_gpus_per_engine
-    if ranks > 1 and gpus > (most := max(node["Resources"].get("GPU", 0.0) for node in ray.nodes() if node["Alive"])):
+    nodes = [node for node, _ in configured_nodes()] + [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if ranks > 1 and gpus > (most := max(node.get("GPU", 0.0) for node in nodes)):
         raise UserError(
             f"engine.tensor_parallel: {ranks} takes GPUs of one machine, and the largest here has {most:g}; lower it."
         )
-    requests = resources(spec).values()
-    check_available("the run", {kind: sum(request[kind] for request in requests) for kind in ("CPU", "GPU")})
+    check_available("the run", _total(resources(spec).values()))
+
+
+def wait_until_it_fits(spec: RunSpec, say: Callable[[str], None], *, pause: float = 30.0) -> None:
+    """Has the autoscaler of the cluster, if any, start the nodes that a run needs, and blocks until they are there.
+
+    Raises `UserError` as `check_fits`.
+
+    Args:
+        say: Gets a line of progress every `pause` seconds.
+    """
+    check_fits(spec)
+    requests = [request for each in actor_requests(spec).values() for request in each if any(request.values())]
+    request = _total(requests)
+    if not _lacking(request, ray.cluster_resources()):
+        return
+    request_resources(bundles=[{kind: amount for kind, amount in each.items() if amount} for each in requests])
+    try:
+        while _lacking(request, present := ray.cluster_resources()):
+            parts = (f"{present.get(kind, 0.0):g} of {needed:g} {kind}s" for kind, needed in request.items() if needed)
+            say(f"waiting for the autoscaler: the cluster has {' and '.join(parts)}")
+            time.sleep(pause)
+    finally:
+        request_resources(bundles=[])
+
+
+def largest_resources() -> dict[str, float]:
+    """The resources that the cluster has, or can have with its autoscaler: resource → amount.
+
+    A kind of node whose config does not say its CPUs has enough of them.
+    """
+    present, nodes = ray.cluster_resources(), [node for node, count in configured_nodes() for _ in range(count)]
+    return {
+        "CPU": max(present.get("CPU", 0.0), sum(node.get("CPU", math.inf) for node in nodes)),
+        "GPU": max(present.get("GPU", 0.0), sum(node.get("GPU", 0.0) for node in nodes)),
+    }
 
 
 _SMALLEST = 1e-4
@@ -156,12 +210,15 @@ _SMALLEST = 1e-4
 
 
 def check_available(who: str, request: Mapping[str, float]) -> None:
-    """Raises `UserError` if a request exceeds the resources of the whole cluster."""
-    cluster = ray.cluster_resources()
-    for kind in ("CPU", "GPU"):
-        needed, available = request.get(kind, 0.0), cluster.get(kind, 0.0)
-        if needed > available + _SMALLEST:
-            raise UserError(
-                f"resources: {who} needs {needed:g} {kind}s and the cluster has {available:g}; lower the "
-                f"num_{kind.lower()}s settings or the number of engines, env runners and learners."
-            )
+    """Raises `UserError` if a request exceeds the resources that the whole cluster has, or can have."""
+    cluster = largest_resources()
+    for kind in _lacking(request, cluster):
+        raise UserError(
+            f"resources: {who} needs {request[kind]:g} {kind}s and the cluster has {cluster.get(kind, 0.0):g}; lower "
+            f"the num_{kind.lower()}s settings or the number of engines, env runners and learners."
+        )
+
+
+def _lacking(request: Mapping[str, float], there: Mapping[str, float]) -> list[str]:
+    """The kinds of resources of which there is less than requested."""
+    return [kind for kind in _KINDS if request.get(kind, 0.0) > there.get(kind, 0.0) + _SMALLEST]

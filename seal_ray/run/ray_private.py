@@ -15,7 +15,11 @@ from ray._private import ray_constants
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from ray.job_config import JobConfig
 
+from envs.errors import UserError
+from envs.received import read_yaml
+
 _RAYLET: Any = ray._raylet
+_BOOTSTRAP = "~/ray_bootstrap_config.yaml"
 _LOOPBACK = {
     # Ray uses the loopback address for the node: its switch for systems that form no clusters.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -66,6 +70,22 @@ def without_working_directory() -> dict[str, Any]:
     """
     is_job = RAY_JOB_CONFIG_JSON_ENV_VAR in os.environ
     return {} if is_job else {"job_config": _WithoutWorkingDirectory()}
+
+
+def configured_nodes() -> list[tuple[dict[str, float], int]]:
+    """For each kind of node of the autoscaler's: its resources, and the largest number of such nodes.
+
+    `ray up` leaves its config on the head node, where jobs run. There are none without it.
+    """
+    try:
+        config = read_yaml(Path(_BOOTSTRAP).expanduser(), "autoscaling config")
+        most = int(config["max_workers"])
+        return [
+            (dict(kind["resources"]), min(most, int(kind.get("max_workers", 0))) + (name == config["head_node_type"]))
+            for name, kind in config["available_node_types"].items()
+        ]
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):
+        return []
 
 
 def _set(variables: dict[str, str | None]) -> None:

@@ -142,7 +142,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_scratch(
 
     monkeypatch.setattr("seal_ray.run.recorder.train", train)
     monkeypatch.setattr("seal_ray.run.cluster.connected", nullcontext)
-    monkeypatch.setattr("seal_ray.run.cluster.check_fits", lambda _: None)
+    monkeypatch.setattr("seal_ray.run.cluster.wait_until_it_fits", lambda *_: None)
     RunFolder(tmp_path).write_config({"seed": 7, **make_config().to_sections()})
     said = run_main("train", "--resume", str(tmp_path))
     assert "no checkpoint in" in said
@@ -167,7 +167,7 @@ def test_after_a_fault_it_resumes_from_the_newest_checkpoint_by_itself(
 
     monkeypatch.setattr("seal_ray.run.recorder.train", train)
     monkeypatch.setattr("seal_ray.run.cluster.connected", nullcontext)
-    monkeypatch.setattr("seal_ray.run.cluster.check_fits", lambda _: None)
+    monkeypatch.setattr("seal_ray.run.cluster.wait_until_it_fits", lambda *_: None)
     said = run_main("train", "--name", "it", "--runs", str(tmp_path), "--max-restarts", "1", code=code)
     assert begun == [None, tmp_path / "it" / "checkpoints" / "round_000001"]
     assert "died of a lost node" in " ".join(said.split())
