@@ -184,6 +184,7 @@ def start_engines(spec: RunSpec, agent: AgentSpec) -> EnginePool:
         gpu_memory_share=spec.engine.gpu_memory_share,
         threads=spec.engine.threads,
         tensor_parallel=spec.engine.tensor_parallel,
+        can_sleep=spec.engine.sleep,
         factory=spec.engine_factory,
         agent=agent.name,
     )

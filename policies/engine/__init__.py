@@ -128,6 +128,9 @@ class Engine(Protocol):
             DeliveryError: The engine does not compute with the adapter.
         """
 
+    async def sleep(self) -> None:
+        """Releases the GPU's memory, if it was started so, until the next request or update; none may be under way."""
+
     async def restart(self) -> None:
         """Restarts the engine with the last weights and adapters."""
 

@@ -60,6 +60,7 @@ async def start_engine(
     gpu_memory_share: float = 0.9,
     threads: int | None = None,
     tensor_parallel: int = 1,
+    can_sleep: bool = False,
 ) -> Engine:
     """Starts an engine of that kind; "auto" is vLLM if it is installed.
 
@@ -87,10 +88,8 @@ async def start_engine(
 
     token_bytes, most = model.kv_bytes_per_token(DTYPES[dtype], ranks=tensor_parallel), None
     if on_gpu:
-        memory = gpu_memory_share * current_platform.get_device_total_memory()
-        shapes, size = checkpoint_shapes(model.path), DTYPES[dtype]
-        most = int(memory) - size * sum(map(math.prod, shapes.values())) // tensor_parallel
-        most -= working_bytes(model, shapes, size, adapters=adapters, lora_rank=lora_rank)
+        most = int(gpu_memory_share * current_platform.get_device_total_memory())
+        most -= _bytes_beside_cache(model, dtype, adapters=adapters, lora_rank=lora_rank, ranks=tensor_parallel)
         if most < dialogue_cache_bytes(context, token_bytes):
             raise UserError(
                 f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
@@ -105,6 +104,7 @@ async def start_engine(
         threads=threads,
         graphs=on_gpu,
         tensor_parallel=tensor_parallel,
+        can_sleep=can_sleep,
     )
     return await VllmEngine.start(vllm)
 
@@ -144,6 +144,13 @@ def cache_bytes(
 def dialogue_cache_bytes(context: int, kv_bytes_per_token: int) -> int:
     """Bytes of a cache for one dialogue, in whole blocks, of which vLLM keeps one for itself."""
     return (context + 2 * BLOCK) * kv_bytes_per_token
+
+
+def _bytes_beside_cache(model: ModelFolder, dtype: str, *, adapters: int, lora_rank: int, ranks: int) -> int:
+    """Bytes of a GPU for a rank's weights, adapters, and a step's working memory."""
+    shapes, size = checkpoint_shapes(model.path), DTYPES[dtype]
+    weights = size * sum(map(math.prod, shapes.values())) // ranks
+    return weights + working_bytes(model, shapes, size, adapters=adapters, lora_rank=lora_rank)
 
 
 def working_bytes(

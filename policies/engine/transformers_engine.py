@@ -104,6 +104,9 @@ class TransformersEngine:
             await self._deliver(lambda: self._load_adapter(policy, adapter, version))
             self._last_adapters[policy], self._versions[policy] = adapter, version
 
+    async def sleep(self) -> None:
+        """Does nothing: its memory is the host's."""
+
     async def restart(self) -> None:
         async with self._updating:
             await self.close()

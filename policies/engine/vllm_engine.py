@@ -46,6 +46,7 @@ class VllmEngine:
         self._last_weights: StoredWeights | None = None
         self.llm: Any = None
         self.undelivered = False
+        self._asleep = False
         self._adapters = AdapterSlots(settings.max_adapters)
         self.adaptable: Mapping[str, tuple[int, ...]] = {}
         self._names = itertools.count()
@@ -104,6 +105,18 @@ class VllmEngine:
             check_adapter(adapter, self.adaptable, self._settings.max_lora_rank)
             await self._deliver_adapter(policy, copy_adapter(adapter), version)
 
+    async def sleep(self) -> None:
+        async with self._updating:
+            if self._settings.can_sleep and not self._asleep:
+                await self._call(self._core.sleep(1, mode="keep"))
+                self._asleep = True
+
+    async def _wake_up(self) -> None:
+        """The caller holds `_updating`."""
+        if self._asleep:
+            await self._call(self._core.wake_up())
+            self._asleep = False
+
     async def restart(self) -> None:
         before = self._restarts
         if not self._restarting:  # an update under way must notice that its core is gone
@@ -157,6 +170,7 @@ class VllmEngine:
         return self.llm
 
     async def _launch(self) -> None:
+        self._asleep = False
         self.llm = start_llm(self._settings, adapter_slots=self._adapters.slots, shapes=self._expected_shapes)
         if self._settings.tensor_parallel > 1:  # otherwise the core itself is the worker
             await self._call(self.llm.collective_rpc("end_with_core"))
@@ -167,6 +181,7 @@ class VllmEngine:
             self.adaptable = {name: shape for name, shape in shapes.items() if len(shape) == 2}
 
     async def _deliver(self, weights: StoredWeights, version: int) -> None:
+        await self._wake_up()
         # Cached prefixes were computed with the old weights; kept requests recompute theirs when they resume.
         await self._call(self._core.pause_generation(mode="keep", clear_cache=True))
         self.undelivered = True
@@ -180,6 +195,7 @@ class VllmEngine:
     async def _deliver_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         from policies.engine.stored import digest
 
+        await self._wake_up()
         await self._remove_unused_adapters()
         while self._adapters.is_full():
             await self._adapters.wait_for_release()
@@ -223,9 +239,9 @@ class VllmEngine:
         """The whole output, and the version of the policy's adapter if it has one."""
         from vllm.lora.request import LoRARequest
 
-        if self._restarting or (self.undelivered and self._updating.locked()):
+        if self._restarting or self._asleep or (self.undelivered and self._updating.locked()):
             async with self._updating:  # waits for the update under way
-                pass
+                await self._wake_up()
         core = self._core
         self._check_delivered()
         prompt, name = token_prompt(prompt_ids, sampling), f"request-{next(self._names)}"

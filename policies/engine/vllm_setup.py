@@ -57,7 +57,8 @@ class VllmSettings:
     `max_adapters` policies can have an adapter, of rank `max_lora_rank` at most. `gpu_memory_share` of a GPU's memory
     must be free when the engine starts. `threads` compute on a CPU; None is one, or what the environment says. With
     `graphs` steps that sample are recorded as CUDA graphs at the start, which makes them fast on a GPU. Each of the
-    `tensor_parallel` ranks has its own GPU, or process with so many threads, and its own cache.
+    `tensor_parallel` ranks has its own GPU, or process with so many threads, and its own cache. If it `can_sleep`,
+    which only GPUs allow, vLLM allocates memory in a way that can be released.
     """
 
     model: Path
@@ -73,6 +74,7 @@ class VllmSettings:
     threads: int | None = None
     graphs: bool = False
     tensor_parallel: int = 1
+    can_sleep: bool = False
     worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
 
 
@@ -85,10 +87,7 @@ def prepare_environment(threads: int | None) -> None:
 
 
 def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """Starts vLLM's asynchronous front end and its core; `shapes` are the shapes of the model's tensors.
-
-    If the core ends during its start, as happens rarely on a busy machine, it is started once more.
-    """
+    """Starts vLLM's front end and its core, once more if the core dies at it. `shapes` has the model's tensors."""
     prepare_environment(settings.threads)
     from vllm.config import StructuredOutputsConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -109,6 +108,7 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         kv_cache_memory_bytes=settings.kv_cache_bytes,
         gpu_memory_utilization=settings.gpu_memory_share,
         enable_prefix_caching=True,
+        enable_sleep_mode=settings.can_sleep,
         enforce_eager=not settings.graphs,
         compilation_config=GRAPHS if settings.graphs else {},
         logprobs_mode="processed_logprobs",

@@ -43,6 +43,7 @@ def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
     model = check_model(spec.solver, weights=weights)
     _check_engine("engine.kind", spec.engine.kind, model, spec.engine)
     _check_training(spec.training, spec.learners)
+    _check_sleep(spec)
     for registry, name in ((REWARDS, spec.environment.reward), (ADVANTAGES, spec.training.advantage)):
         if not callable(registry.make(name)):
             raise UserError(f"{registry.key}: {name} cannot be called.")
@@ -95,6 +96,15 @@ def _check_engine(key: str, kind: str, model: ModelFolder, engine: schema.Engine
         raise UserError(
             f"engine.num_gpus_per_engine: {gpus:g} does not fit engine.tensor_parallel={ranks}; it must be {allowed}."
         )
+
+
+def _check_sleep(spec: RunSpec) -> None:
+    engine = spec.engine
+    if engine.sleep and spec.training.staleness:
+        raise UserError("engine.sleep: with training.staleness=1 engines play while learners compute; leave one out.")
+    is_vllm = default_kind() == "vllm" and engine.kind != "transformers"
+    if engine.sleep and not (is_vllm and engine.num_gpus_per_engine) and spec.engine_factory is None:
+        raise UserError("engine.sleep: it needs vLLM on GPUs, and engine.num_gpus_per_engine above 0.")
 
 
 def _check_training(training: schema.TrainingSection, learners: schema.LearnersSection) -> None:

@@ -87,6 +87,7 @@ class CoEvolution:
         with _timed(times, "advantage"):
             rows = make_rows(groups, score=self._score, training=self.spec.training, reweighter=self._reweighter)
             self._observe(groups)
+        self._sleep()
         with _timed(times, "curate"):
             curator = self.curator.close_round(self.round, groups)
             written = WindowReport() if self.task_writer is None else self.task_writer.close_round(self.round, groups)
@@ -134,6 +135,7 @@ class CoEvolution:
     def _learn(self, rows: RoundRows, times: dict[str, float], arms: Sequence[str]) -> dict[str, float]:
         """Learns, alongside the next round if `training.staleness` is 1, and delivers. Returns metrics."""
         training = self.spec.training
+        self._sleep()
         with ThreadPoolExecutor(1) as pool:
             next_round = pool.submit(self._play_next) if training.staleness and self.round < training.rounds else None
             with _timed(times, "learn"):
@@ -188,6 +190,12 @@ class CoEvolution:
     @property
     def _max_fault_share(self) -> float:
         return self.spec.fault_tolerance.max_fault_share
+
+    def _sleep(self) -> None:
+        """With `engine.sleep` leaves the GPUs' memory to learners until engines get a request or new weights."""
+        for agent in self.agents.values():
+            if self.spec.engine.sleep and agent.spec.owns_engines:
+                agent.engines.sleep()
 
     def _observe(self, groups: Sequence[Group]) -> None:
         self._planner.observe(groups)

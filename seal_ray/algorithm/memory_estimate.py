@@ -31,6 +31,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 _MACHINE_GPUS = 8
 """Number of GPUs of a machine if there are several, an assumption."""
 _EMBEDDING = "embed_tokens.weight"
+_ACTIVATIONS, _REFERENCE = "learner activations", "reference policy"
 _ROUNDING = 1e-4
 
 
@@ -105,8 +106,8 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     return (
         Part("learner weights", learning, copies * base),
         Part("learner gradients and moments", learning, copies * _FLOAT32 * (1 + _ADAM) * learnt),
-        Part("reference policy", learning, copies * reference),
-        Part("learner activations" + " and whole layers" * learners.fsdp, learning, actors * working),
+        Part(_REFERENCE, learning, copies * reference),
+        Part(_ACTIVATIONS + " and whole layers" * learners.fsdp, learning, actors * working),
         Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
         Part("engine cache", sampling, ranks * _cache(model, engine, solver)),
         *([Part("engine steps and adapters", sampling, ranks * steps)] if steps else []),
@@ -153,11 +154,13 @@ def available() -> Available:
 def gpu_needs(needed: Iterable[Part], spec: RunSpec, gpu: int) -> dict[str, int]:
     """What one GPU of `gpu` bytes must hold → bytes: a learner, an engine's share, and the contexts of their processes.
 
-    Learner and engine are on one GPU if Ray's shares of them fit on one.
+    Learner and engine are on one GPU if Ray's shares of them fit on one. With `engine.sleep` it is what the GPU holds
+    while one of the two computes, whichever is more.
     """
     engine, learners = spec.engine, spec.learners
-    learner = sum(part.size for part in needed if part.place is Place.GPU and "learner" in part.name)
-    learner += sum(part.size for part in needed if part.place is Place.GPU and part.name == "reference policy")
+    own = [part for part in needed if part.place is Place.GPU and ("learner" in part.name or part.name == _REFERENCE)]
+    learner = sum(part.size for part in own)
+    resting = sum(part.size for part in own if not part.name.startswith(_ACTIVATIONS)) // max(1, learners.num_learners)
     on_gpu = {
         "a learner": learner // max(1, learners.num_learners) if learners.num_gpus_per_learner else 0,
         "an engine": int(engine.gpu_memory_share * gpu) if engine.num_gpus_per_engine else 0,
@@ -166,6 +169,10 @@ def gpu_needs(needed: Iterable[Part], spec: RunSpec, gpu: int) -> dict[str, int]
     if engine.num_gpus_per_engine + learners.num_gpus_per_learner > 1 + _ROUNDING and on_gpu:
         largest = max(on_gpu, key=lambda name: on_gpu[name])
         on_gpu = {largest: on_gpu[largest]}
+    elif engine.sleep and len(on_gpu) > 1:
+        playing = {"a learner at rest": resting, "an engine": on_gpu["an engine"]}
+        learning = {"a learner": on_gpu["a learner"], "an engine asleep": 0}
+        on_gpu = playing if sum(playing.values()) > sum(learning.values()) else learning
     return {**on_gpu, "contexts": _CONTEXT * len(on_gpu)} if on_gpu else {}
 
 

@@ -71,12 +71,13 @@ class EngineSection(Section):
     tensor_parallel: Count = 1
     """Ranks that share an engine's model (vLLM only): num_gpus_per_engine GPUs of one machine, or processes on CPUs."""
     cache_share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    """KV cache size, as a share of what `concurrent` dialogues of full context need. Less takes less memory; if the
-    cache is full, dialogues wait and are computed again."""
+    """KV cache size, as a share of what `concurrent` dialogues of full context need; in a full cache dialogues wait."""
     num_gpus_per_engine: NotNegative = 0.0
     """GPUs that Ray reserves for each engine; below 1 if a learner uses the same GPU."""
     gpu_memory_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.9
     """Largest share of a GPU's memory for an engine's weights and cache; it must be free when the engine starts."""
+    sleep: bool = False
+    """Whether engines release their GPU's memory while learners compute; vLLM on GPUs only."""
 
 
 class SolverSection(Section):
@@ -293,7 +294,7 @@ class TrainingSection(Section):
     ratio_tolerance: Positive | None = None
     """Largest log-ratio of learner to engine (nats, root mean square over the tokens of a round's first step); beyond
     it the run stops. None is 0.001 in float32 on CPUs, else 0.2, and no bound with staleness."""
-    staleness: Literal[0, 1] = 0
+    staleness: Annotated[int, Field(ge=0, le=1)] = 0
     """Updates by which the weights that play lag behind those that learn; 1 plays a round while the last is learnt."""
     microbatch_tokens: Count = 16_384
     """Tokens of one forward pass of the learner; tokens that rows of a group share count once."""
@@ -358,8 +359,7 @@ class FaultToleranceSection(Section):
     engine_timeout: Positive = 600.0
     """Seconds that an engine may take to start and to receive weights."""
     step_timeout: Positive = 60.0
-    """Seconds that one step of a dialogue may take. A step that takes longer makes its dialogue a fault; its env runner
-    is replaced, and the other dialogues are played again with the same seeds."""
+    """Seconds that one step of a dialogue may take. After that the dialogue is a fault, and its env runner replaced."""
     learner_timeout: Positive = 3600.0
     """Seconds that a call of learners in processes of their own may take: the gradient steps of a round, a checkpoint.
     Learners that take longer are killed, and the run ends, or resumes by `train --max-restarts`."""

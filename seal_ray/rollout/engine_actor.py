@@ -33,6 +33,7 @@ class EngineSpec:
     gpu_memory_share: float = 0.9
     threads: int | None = None
     tensor_parallel: int = 1
+    can_sleep: bool = False
     factory: Callable[["EngineSpec"], Awaitable[Engine]] | None = None
     agent: str = "solver"
 
@@ -94,6 +95,12 @@ class EngineActor:
                     if payload.adapter is not None:
                         await engine.update_adapter(payload.policy, payload.adapter, payload.version)
             return engine.report().versions
+
+    async def sleep(self) -> None:
+        """As `Engine.sleep`, after pending updates."""
+        engine = await self._settled()
+        async with self._exit_if_dead():
+            await engine.sleep()
 
     def processes(self) -> list[int]:
         """Process ids of the actor and of its engine's core."""

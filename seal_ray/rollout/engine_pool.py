@@ -106,6 +106,11 @@ class EnginePool:
                 time.sleep(_PAUSE)
             self.heal()
 
+    def sleep(self) -> None:
+        """Has all engines release their GPUs' memory until their next request or delivery. Blocks until they have."""
+        calls = [member.actor.sleep.remote() for member in self._members]
+        ray.wait(calls, num_returns=len(calls), timeout=self.timeout)
+
     def heal(self) -> None:
         """Checks all engines without blocking: starts new ones, and sends the weights to ones that restarted.
 
@@ -210,6 +215,9 @@ class RemoteEngine:
 
     async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         raise NotImplementedError("the pool delivers adapters")
+
+    async def sleep(self) -> None:
+        raise NotImplementedError("the pool has its engines sleep")
 
     async def restart(self) -> None:
         deadline = time.monotonic() + self._timeout

@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from policies.engine import GenRequest, GenResult
@@ -73,6 +74,26 @@ def test_an_adapter_arrives_and_the_base_stays(served: Served[VllmEngine], folde
         assert mean_error(served, load_adapted(folder, adapter), "solver") < ROUNDING
         assert mean_error(served, load(folder), "solver") > 2 * ROUNDING
     assert mean_error(served, load(folder)) < ROUNDING
+
+
+def test_asleep_it_frees_memory_and_requests_wake_it_up(folder: Path) -> None:
+    settings = VllmSettings(
+        folder, context=512, dtype="bfloat16", kv_cache_bytes=2 << 30, gpu_memory_share=0.1, can_sleep=True
+    )
+    served = Served(VllmEngine.start(settings))
+    try:
+        before = mean_error(served, load(folder))
+        awake, _ = torch.cuda.mem_get_info()
+        served.runner.run(served.engine.sleep())
+        asleep, _ = torch.cuda.mem_get_info()
+        assert asleep - awake > 2 << 30
+        assert mean_error(served, load(folder)) == pytest.approx(before, abs=1e-3)
+        other = random_qwen2(folder.parent / "other", seed=9)
+        served.runner.run(served.engine.sleep())
+        served.runner.run(served.engine.update_weights(load_file(other / "model.safetensors"), 1))
+        assert mean_error(served, load(other)) < ROUNDING
+    finally:
+        served.close()
 
 
 def test_requests_of_all_lengths_at_once_are_each_their_own(served: Served[VllmEngine], folder: Path) -> None:

@@ -91,6 +91,9 @@ class ScriptedEngine:
         self.adapter_updates.append((policy, adapter, version))
         self._versions[policy] = version
 
+    async def sleep(self) -> None:
+        self._check_alive()
+
     async def restart(self) -> None:
         self.restarts += 1
         self._alive_for = None

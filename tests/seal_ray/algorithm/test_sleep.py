@@ -1,0 +1,77 @@
+"""Engines that leave a GPU's memory to the learner: when they sleep, what a GPU then holds, and where they cannot."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.engine import Engine
+from seal_ray.algorithm.checks import check_model, check_run
+from seal_ray.algorithm.config import make_config
+from seal_ray.algorithm.memory_estimate import gpu_needs, parts
+from seal_ray.rollout.engine_actor import EngineSpec
+from tests.refusal import refusal
+from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
+from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.runs import built
+
+pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
+
+
+@dataclass(frozen=True)
+class Logged(Half):
+    """Its engines write their calls to a file."""
+
+    file: str = ""
+
+    async def __call__(self, spec: EngineSpec) -> Engine:
+        engine = await super().__call__(spec)
+        for name in ("generate", "sleep", "update_weights"):
+            setattr(engine, name, self._logging(name, getattr(engine, name)))
+        return engine
+
+    def _logging(self, name: str, method: Any) -> Any:
+        async def call(*arguments: Any, **settings: Any) -> Any:
+            with Path(self.file).open("a", encoding="utf-8") as file:
+                file.write(f"{name}\n")
+            return await method(*arguments, **settings)
+
+        return call
+
+
+def test_engines_sleep_from_the_last_rollout_to_the_next_delivery(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    config = small_config(Logged(file=str(log))).engine(sleep=True)
+    config.engine_factory = Logged(file=str(log))
+    with built(config) as run:
+        run.play(2)
+        run.algorithm.run.deliver()
+    calls = log.read_text("utf-8").split()
+    changes = [call for call, before in zip(calls, ["", *calls], strict=False) if call != before]
+    assert changes == ["update_weights", *["generate", "sleep", "update_weights"] * 2]
+
+
+def test_a_gpu_holds_the_larger_of_what_computes() -> None:
+    def on_a_gpu(*words: str) -> dict[str, int]:
+        spec = make_config(["one-gpu-80gb", "seal"], overrides=["solver.model=Qwen/Qwen2.5-7B-Instruct", *words]).spec
+        return gpu_needs(parts(spec, check_model(spec.solver, weights=False)), spec, 80 << 30)
+
+    awake, playing = on_a_gpu(), on_a_gpu("engine.sleep=true")
+    assert playing.keys() == {"a learner at rest", "an engine", "contexts"}
+    assert sum(awake.values()) - sum(playing.values()) == awake["a learner"] - playing["a learner at rest"] > 4 << 30
+    learning = on_a_gpu("engine.sleep=true", "engine.gpu_memory_share=0.05")
+    assert learning.keys() == {"a learner", "an engine asleep", "contexts"}
+    assert learning["a learner"] == awake["a learner"]
+
+
+@pytest.mark.parametrize("words", [(), ("engine.num_gpus_per_engine=0.5", "engine.kind=transformers")])
+def test_only_vllm_on_gpus_can_sleep(words: tuple[str, ...]) -> None:
+    spec = make_config(["tiny", "vanilla"], overrides=["engine.sleep=true", *words]).spec
+    assert refusal(check_run, spec).startswith("engine.sleep: it needs vLLM on GPUs")
+
+
+def test_engines_that_play_while_learners_learn_cannot_sleep() -> None:
+    words = ("engine.sleep=true", "training.staleness=1", "training.importance_cap=2.0")
+    spec = make_config(["tiny", "vanilla"], overrides=words).spec
+    assert "leave one out" in refusal(check_run, spec)
