@@ -96,12 +96,11 @@ warm: setup ## teach SmolLM2-135M to play, and extract the adapter of smollm2-13
 		solver.lora_rank=16 training.lr=1.5e-3 solver.context=4096 engine.threads=2
 	@test -f runs/warm/adapter_model.safetensors || $(BIN)/seal-ray extract-adapter runs/warm-long --base smollm2-135m --rank 32 --out runs/warm
 
-bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, waiting threads, and what a curator adds
+bench: setup ## measure the learner against TRL's, the world against the official checker, engines, deliveries, a round, and what a curator adds
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/trl $(TRL)
 	PYTHONPATH=.venv/trl $(BIN)/python -m tests.bench.learner
 	$(BIN)/python -m tests.bench.world
 	$(BIN)/python -m tests.bench.engines
 	$(BIN)/python -m tests.bench.deliveries
 	$(BIN)/python -m tests.bench.rounds
-	$(BIN)/python -m tests.bench.threads
 	$(BIN)/python -m tests.bench.curator

@@ -33,8 +33,8 @@ def default_kind() -> str:
 def choose_dtype(asked: str | None = None, *, on_gpu: bool | None = None) -> str:
     """The type in which a model is computed: `asked`, but float32 on a CPU without products in that type.
 
-    Such a CPU takes many times as long for a half type as for float32 (docs/performance.md). By default it is bfloat16
-    on a GPU, which is used if there is one, and float32 elsewhere.
+    Such a CPU takes many times as long for a half type as for float32. By default it is bfloat16 on a GPU, which is
+    used if there is one, and float32 elsewhere.
     """
     import torch
 
