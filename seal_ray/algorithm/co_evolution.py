@@ -138,9 +138,14 @@ class CoEvolution:
         self._sleep()
         with ThreadPoolExecutor(1) as pool:
             next_round = pool.submit(self._play_next) if training.staleness and self.round < training.rounds else None
-            with _timed(times, "learn"):
-                learnt = self.solver.learn(rows.minibatches)
-                internalisation = self.solver.internalisation() if learnt else {}
+            try:
+                with _timed(times, "learn"):
+                    learnt = self.solver.learn(rows.minibatches)
+                    internalisation = self.solver.internalisation() if learnt else {}
+            except BaseException:
+                if next_round is not None:
+                    self.close()  # without engines its play ends too
+                raise
             if next_round is not None:
                 self._ahead = next_round.result()
         with _timed(times, "sync"):
@@ -231,6 +236,11 @@ class CoEvolution:
             agent.deliver()
         for agent in self.agents.values():
             agent.settle()
+
+    def close(self) -> None:
+        """Ends all engines."""
+        for agent in self.agents.values():
+            agent.close()
 
     def get_state(self) -> dict[str, Any]:
         """JSON values for a checkpoint."""

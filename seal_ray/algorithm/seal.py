@@ -125,6 +125,5 @@ class Seal(RoundAlgorithm):
 
     def cleanup(self) -> None:
         # Engines first: RLlib waits for runners, and runners wait for engines.
-        for agent in self.run.agents.values():
-            agent.close()
+        self.run.close()
         super().cleanup()

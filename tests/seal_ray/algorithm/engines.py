@@ -109,3 +109,24 @@ class _Told(ScriptedEngine):
             versions = tuple(version + self._told.version_offset for version in result.versions_T)
             return replace(result, versions_T=versions)
         return result
+
+
+@dataclass(frozen=True)
+class Logged(Half):
+    """Its engines write their calls to a file."""
+
+    file: str = ""
+
+    async def __call__(self, spec: EngineSpec) -> Engine:
+        engine = await super().__call__(spec)
+        for name in ("generate", "sleep", "update_weights"):
+            setattr(engine, name, self._logging(name, getattr(engine, name)))
+        return engine
+
+    def _logging(self, name: str, method: Any) -> Any:
+        async def call(*arguments: Any, **settings: Any) -> Any:
+            with Path(self.file).open("a", encoding="utf-8") as file:
+                file.write(f"{name}\n")
+            return await method(*arguments, **settings)
+
+        return call

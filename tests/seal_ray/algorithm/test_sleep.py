@@ -1,43 +1,18 @@
 """Engines that leave a GPU's memory to the learner: when they sleep, what a GPU then holds, and where they cannot."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from policies.engine import Engine
 from seal_ray.algorithm.checks import check_model, check_run
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.memory_estimate import gpu_needs, parts
-from seal_ray.rollout.engine_actor import EngineSpec
 from tests.refusal import refusal
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
-from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.engines import Logged
 from tests.seal_ray.algorithm.runs import built
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
-
-
-@dataclass(frozen=True)
-class Logged(Half):
-    """Its engines write their calls to a file."""
-
-    file: str = ""
-
-    async def __call__(self, spec: EngineSpec) -> Engine:
-        engine = await super().__call__(spec)
-        for name in ("generate", "sleep", "update_weights"):
-            setattr(engine, name, self._logging(name, getattr(engine, name)))
-        return engine
-
-    def _logging(self, name: str, method: Any) -> Any:
-        async def call(*arguments: Any, **settings: Any) -> Any:
-            with Path(self.file).open("a", encoding="utf-8") as file:
-                file.write(f"{name}\n")
-            return await method(*arguments, **settings)
-
-        return call
 
 
 def test_engines_sleep_from_the_last_rollout_to_the_next_delivery(tmp_path: Path) -> None:

@@ -1,16 +1,22 @@
 """Rounds that are played with the weights before the last update, while the solver learns."""
 
+from collections.abc import Sequence
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from envs.errors import UserError
+from seal_ray.agent import RatioError
+from seal_ray.algorithm import co_evolution
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig
+from seal_ray.rollout.types import Group, played_trajectories
+from seal_ray.training.rows import RoundRows, make_rows
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
-from tests.seal_ray.algorithm.engines import Half
-from tests.seal_ray.algorithm.runs import check_resumes
+from tests.seal_ray.algorithm.engines import Half, Logged
+from tests.seal_ray.algorithm.runs import built, check_resumes
 from tests.seal_ray.algorithm.test_coevolution import pairs_config
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
@@ -29,6 +35,24 @@ def test_a_round_plays_the_weights_before_the_last_update_and_resumes(tmp_path: 
         lags.append({updates - version for version in versions})
         updates += "solver/steps" in report.metrics
     assert lags == [{0}, {1}, {1}]
+
+
+def test_a_fault_in_learning_ends_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    completions: list[int] = []
+
+    def counted_rows(groups: Sequence[Group], **options: Any) -> RoundRows:
+        completions.append(sum(len(each.sampled) for each in played_trajectories(groups)))
+        return make_rows(groups, **options)
+
+    monkeypatch.setattr(co_evolution, "make_rows", counted_rows)
+    config = small_config(Half()).training(staleness=1, importance_cap=2.0, ratio_tolerance=1e-9)
+    config.engine_factory = Logged(pause=2.0, file=str(tmp_path / "calls"))
+    with built(config) as run, pytest.raises(RatioError):
+        run.round()
+    calls = (tmp_path / "calls").read_text("utf-8").split()
+    first, rollouts = completions[0], 16
+    assert first > 3 * rollouts
+    assert calls.count("generate") <= first + 2 * rollouts, "each dialogue of the next round has begun at most"
 
 
 def test_stale_rollouts_need_a_cap() -> None:
