@@ -66,12 +66,21 @@ class RoundAlgorithm(Algorithm):
         """Raises `UserError`: RLlib's method would run code of a checkpoint's pickle."""
         raise UserError("a checkpoint holds no config; build the algorithm from the run's, and call restore_from_path.")
 
-    def save_to_path(self, path: Any, **_: Any) -> str:  # type: ignore[override] # RLlib's other options are not used
-        """Writes the state to a folder, and the learner group's to a folder inside."""
+    def save_to_path(self, path: Any, *, wait: bool = True, **_: Any) -> str:  # type: ignore[override] # RLlib's others
+        """Writes the state to a folder, and the learner group's to a folder inside, with its `wait`."""
         inside = [name for name, _ in self.get_checkpointable_components()]
         write_state(Path(path), self.get_state(not_components=inside))
-        self.learner_group.save_to_path(Path(path, COMPONENT_LEARNER_GROUP))
+        self.learner_group.save_to_path(Path(path, COMPONENT_LEARNER_GROUP), wait=wait)
         return str(path)
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether learners still write what was saved."""
+        return bool(self.learner_group.is_saving)
+
+    def finish_saving(self) -> None:
+        """Blocks until learners have written what was saved."""
+        self.learner_group.finish_saving()
 
     def restore_from_path(self, path: Any, **_: Any) -> None:
         """The inverse. Raises `UserError` for an unreadable state."""

@@ -89,13 +89,7 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
         working = activations + copied + _logits(model, training, solver)
     learning = Place.GPU if on_gpu else Place.HOST
     sampling = Place.GPU if engine.num_gpus_per_engine else Place.HOST
-    delivered_bytes, engine_bytes = DTYPES[engine.dtype], bytes_per_value(engine)
-    # Learners read whole float32 models into host memory, then move or shard them. New weights pass through it whole,
-    # in the engines' dtype, and the two newest versions stay; an adapter passes through it twice.
-    apart = on_gpu or learners.fsdp
-    loading = actors * (_FLOAT32 * parameters + reference) if apart else 0
-    is_copied = apart or delivered_bytes != _FLOAT32
-    delivering = 2 * _FLOAT32 if solver.lora_rank else (2 + is_copied) * delivered_bytes
+    engine_bytes = bytes_per_value(engine)
     steps = 0
     if engine.num_gpus_per_engine:
         adapters = spec.adapters_on(SOLVER)
@@ -111,7 +105,9 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
         Part("engine weights", sampling, engine.num_engines * engine_bytes * parameters),
         Part("engine cache", sampling, ranks * _cache(model, engine, solver)),
         *([Part("engine steps and adapters", sampling, ranks * steps)] if steps else []),
-        Part("loading and delivering weights", Place.HOST, max(loading, delivering * learnt)),
+        Part(
+            "loading and delivering weights", Place.HOST, _passing(spec, parameters, learnt, reference, on_gpu=on_gpu)
+        ),
         Part("processes", Place.HOST, _PROCESS * processes),
         *(
             part
@@ -119,6 +115,21 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
             for part in _proposer_parts(spec, agent, sampling=sampling, learning=learning, copies=copies)
         ),
     )
+
+
+def _passing(spec: RunSpec, parameters: int, learnt: int, reference: int, *, on_gpu: bool) -> int:
+    """Bytes of weights that pass through host memory: at the start, or with a delivery and a checkpoint.
+
+    Learners read whole float32 models into it, then move or shard them. New weights pass through it whole, in the
+    engines' dtype, and the two newest versions stay; an adapter passes through it twice. Shards are copied into it for
+    a checkpoint.
+    """
+    learners, dtype = spec.learners, spec.engine.dtype
+    apart = on_gpu or learners.fsdp
+    loading = max(1, learners.num_learners) * (_FLOAT32 * parameters + reference) if apart else 0
+    is_copied = apart or DTYPES[dtype] != _FLOAT32
+    delivering = 2 * _FLOAT32 if spec.agents[SOLVER].lora_rank else (2 + is_copied) * DTYPES[dtype]
+    return max(loading, (delivering + _FLOAT32 * (1 + _ADAM) * learners.fsdp) * learnt)
 
 
 def _proposer_parts(spec: RunSpec, agent: AgentSpec, *, sampling: Place, learning: Place, copies: int) -> list[Part]:

@@ -162,12 +162,17 @@ def check_fits(spec: RunSpec) -> None:
     if learners.num_gpus_per_learner and not learners.num_learners:
         raise UserError("learners.num_learners: 0 reserves no GPU for learning; set it to 1 or more.")
     ranks, gpus = spec.engine.tensor_parallel, spec.engine.num_gpus_per_engine
-    nodes = [node for node, _ in configured_nodes()] + [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if ranks > 1 and gpus > (most := max(node.get("GPU", 0.0) for node in nodes)):
+    if ranks > 1 and gpus > (most := _largest_node()):
         raise UserError(
             f"engine.tensor_parallel: {ranks} takes GPUs of one machine, and the largest here has {most:g}; lower it."
         )
     check_available("the run", _total(resources(spec).values()))
+
+
+def _largest_node() -> float:
+    """The largest number of GPUs of one machine that the cluster has, or can have."""
+    nodes = [node for node, _ in configured_nodes()] + [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return float(max(node.get("GPU", 0.0) for node in nodes))
 
 
 def wait_until_it_fits(spec: RunSpec, say: Callable[[str], None], *, pause: float = 30.0) -> None:

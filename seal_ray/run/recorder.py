@@ -47,6 +47,8 @@ class Recorder:
         rewound = len(folder.metrics.lines()) < logged
         config = algorithm.config.to_sections()
         self._trackers = Trackers(folder, config=config, wandb=wandb, rewound=rewound)
+        self._unfinished: Path | None = None
+        """A checkpoint that learners write at present."""
         self._drawer = ThreadPoolExecutor(1)
         self._drawing: Future[None] | None = None
 
@@ -68,7 +70,8 @@ class Recorder:
     def play_round(self, train: Callable[[], object], *, save: Callable[[], bool]) -> Metrics:
         """Records the round that `train` plays, and writes a checkpoint after it if `save()` is true.
 
-        The last round is always evaluated, unless the run has no evaluations.
+        Learners with sharded weights write it during the next round. The last round is always evaluated, unless the run
+        has no evaluations.
         """
         algorithm, training = self._algorithm, self._spec.training
         started = perf_counter()
@@ -81,24 +84,33 @@ class Recorder:
         evaluation = report.evaluation
         if evaluation is None and self._spec.evaluation.interval and report.round == training.rounds:
             evaluation = algorithm.play_evaluation()
-        written = None
         if evaluation is not None:
             metrics |= _evaluation_metrics(evaluation)
-        if save():
-            started = perf_counter()
-            written = write_checkpoint(algorithm, self._folder)
+        saved, was_saving, started = save(), self._unfinished is not None, perf_counter()
+        self.finish_checkpoint()
+        if saved:
+            self._unfinished = write_checkpoint(algorithm, self._folder)
+        if saved or was_saving:
             metrics["perf/checkpoint_seconds"] = perf_counter() - started
         if evaluation is not None:  # before the metrics, by which a run counts as finished
             self._write_evaluation(report.round, evaluation)
         self._write(metrics)
         self._write_report(report)
         self._trackers.write(report.round, metrics)
-        if written is not None:
+        if saved:
             played = (member.trajectory for _, member in interleaved_members(report.groups))
             self._trackers.write_dialogues(report.round, played)
-            checkpoints.keep(written, most=training.checkpoints_kept)
+            if not algorithm.is_saving or report.round == training.rounds:
+                self.finish_checkpoint()
         self._draw(metrics)
         return metrics
+
+    def finish_checkpoint(self) -> None:
+        """Blocks until the last checkpoint is written, and keeps it."""
+        part, self._unfinished = self._unfinished, None
+        if part is not None:
+            self._algorithm.finish_saving()
+            checkpoints.keep(part, most=self._spec.training.checkpoints_kept)
 
     def close(self) -> None:
         """Finishes all writing; it may be called twice. Raises the error of a failed picture."""
@@ -164,7 +176,8 @@ class Recorder:
 def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
     """Writes the algorithm's state and the solver as a model folder (and as an adapter), under a temporary name.
 
-    The states of all checkpoints but the newest are removed first, to free the disk.
+    Learners with sharded weights may still write: `Recorder.finish_checkpoint` waits for them. The states of all
+    checkpoints but the newest are removed first, to free the disk.
 
     The run's last checkpoint has a folder for each other agent that learns too, of the agent's name.
 
@@ -174,7 +187,7 @@ def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
     part = folder.checkpoints / f"round_{algorithm.round:06d}{checkpoints.PART}"
     shutil.rmtree(part, ignore_errors=True)
     checkpoints.remove_older_states(folder.checkpoints)
-    algorithm.save_to_path(str((part / checkpoints.STATE).resolve()))
+    algorithm.save_to_path(str((part / checkpoints.STATE).resolve()), wait=False)
     is_last = algorithm.round >= algorithm.spec.training.rounds
     for agent in algorithm.agents.values():
         is_solver = agent is algorithm.solver
@@ -236,10 +249,13 @@ def train(
             report(recorder.write_start())
         while algorithm.round < training.rounds and not stop_requested():
             report(recorder.play_round(algorithm.train, save=due))
+        recorder.finish_checkpoint()
         # After an interrupt between two rounds the last round may have no checkpoint.
         stored = checkpoints.stored(folder.checkpoints)
         if not stored or checkpoints.round_of(stored[-1]) < algorithm.round:
-            checkpoints.keep(write_checkpoint(algorithm, folder), most=training.checkpoints_kept)
+            part = write_checkpoint(algorithm, folder)
+            algorithm.finish_saving()
+            checkpoints.keep(part, most=training.checkpoints_kept)
         return TrainingOutcome(algorithm.round, stopped=algorithm.round < training.rounds)
 
 

@@ -84,6 +84,9 @@ class SealLearner(RowsLearner):
         self.counted = Counts()
         self._out_of_memory = 0
         self._stored: dict[str, deque[StoredWeights]] = defaultdict(lambda: deque(maxlen=2))
+        self._writers: Any = None
+        """The process group of ranks that write shards while they learn."""
+        self._written: Any = None
 
     def build(self) -> None:
         if self._learners.threads is not None:
@@ -320,14 +323,23 @@ class SealLearner(RowsLearner):
         if spec.lora_rank and adapter is not None:
             export_adapter(base, state, adapter, **lora)
 
-    def write_shards(self, folder: Path) -> None:
-        """Writes weights and optimizer, each rank its part. All ranks must call this, with the same folder."""
+    def begin_shards(self, folder: Path) -> None:
+        """Copies weights and optimizer to the host's memory, and writes them in a thread, each rank its part.
+
+        All ranks must call this, with the same folder, and then `finish_shards`.
+        """
         # Imported here, or each env runner, which imports this file too, would take 0.7 seconds longer to start.
-        from torch.distributed.checkpoint.state_dict_saver import save
+        from torch.distributed.checkpoint.state_dict_saver import async_save
 
         from seal_ray.training.shards import ShardWriter
 
-        save(self._tensors(), storage_writer=ShardWriter(folder))
+        if self._writers is None:
+            self._writers = dist.new_group(backend="gloo")
+        self._written = async_save(self._tensors(), storage_writer=ShardWriter(folder), process_group=self._writers)
+
+    def finish_shards(self) -> None:
+        """Blocks until the shards are written. Raises what went wrong."""
+        self._written.result()
 
     def read_shards(self, folder: Path) -> None:
         """The inverse, for any number of learners."""

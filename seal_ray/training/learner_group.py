@@ -42,6 +42,8 @@ class SealLearnerGroup(RowsLearnerGroup):
     config: Resolved  # type: ignore[assignment] # RLlib declares its own class
     _has_weights = True
     """Whether the state that was set last had the weights; otherwise shards have them."""
+    _shards: Path | None = None
+    """The folder to which learners write their shards at present."""
 
     def learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """One gradient step for each minibatch. Returns the metrics `LEARNT`, over all learners."""
@@ -133,16 +135,35 @@ class SealLearnerGroup(RowsLearnerGroup):
         """Empty: RLlib would write the state of the first learner only; `save_to_path` writes all of it."""
         return []
 
-    def save_to_path(self, path: Any, **_: Any) -> str:  # type: ignore[override] # RLlib's other options are not used
-        """Writes the state. Learners with sharded weights write their parts to a folder inside, which they share."""
+    def save_to_path(self, path: Any, *, wait: bool = True, **_: Any) -> str:  # type: ignore[override] # RLlib's others
+        """Writes the state. Learners with sharded weights write their parts to a folder inside, which they share.
+
+        Without `wait` they learn on while they write, and `finish_saving` must follow.
+        """
+        self.finish_saving()
         write_state(Path(path), self.get_state())
         if self._sharded:
             folder = Path(path, _SHARDS)
             shutil.rmtree(folder, ignore_errors=True)
-            self._on_all(lambda learner: learner.write_shards(folder))
-            if not _is_whole(folder):
-                raise SealError(f"learner: the learners do not see the checkpoint's folder, {folder}; share it.")
+            self._on_all(lambda learner: learner.begin_shards(folder))
+            self._shards = folder
+        if wait:
+            self.finish_saving()
         return str(path)
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether learners write shards that `finish_saving` has not waited for."""
+        return self._shards is not None
+
+    def finish_saving(self) -> None:
+        """Blocks until all that was saved is in its folder. Raises `SealError` if the folder is not shared."""
+        folder, self._shards = self._shards, None
+        if folder is None:
+            return
+        self._on_all(lambda learner: learner.finish_shards())
+        if not _is_whole(folder):
+            raise SealError(f"learner: the learners do not see the checkpoint's folder, {folder}; share it.")
 
     def restore_from_path(self, path: Any, *, component: str | None = None, **_: Any) -> None:
         """Restores any number of learners from `save_to_path`.

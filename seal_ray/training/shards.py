@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.storage import WriteResult
+from torch.utils._pytree import tree_map_only
 
 from envs.errors import UserError
 from envs.received import MIB, read_json_object
@@ -30,6 +31,13 @@ _DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float32, to
 
 class ShardWriter(FileSystemWriter):
     """Writes each learner's part of the tensors, and the first learner's description of all parts."""
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Copies in the host's memory, which are written while the tensors change."""
+        copied: dict[str, Any] = tree_map_only(
+            torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=True), state_dict
+        )
+        return copied
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         tensors = {

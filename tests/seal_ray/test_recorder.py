@@ -37,7 +37,13 @@ class Rounds:
         self.report: RoundReport | None = None
         self.agents: dict[str, object] = {}
 
-    def save_to_path(self, path: str) -> None:
+    is_saving = False
+
+    def finish_saving(self) -> None:
+        self.is_saving = False
+
+    def save_to_path(self, path: str, *, wait: bool) -> None:
+        assert not wait
         Path(path).mkdir(parents=True)
         Path(path, "state.json").write_text("{}", "utf-8")
 
@@ -119,6 +125,18 @@ def test_a_kill_around_a_checkpoint_loses_no_row(
     assert [row["round"] for row in folder.metrics.rows()] == list(range(ROUNDS + 1))
     assert [row["round"] for row in folder.evaluations.rows()] == [0, ROUNDS]
     assert [row["round"] for row in folder.interfaces.rows()] == list(range(1, ROUNDS + 1))
+
+
+def test_a_checkpoint_that_learners_still_write_is_one_after_the_next_round(folder: RunFolder) -> None:
+    algorithm, kept = Rounds(), list[list[int]]()
+    recorder = Recorder(cast(Seal, algorithm), folder, resumed=False)
+    for _ in range(ROUNDS):
+        algorithm.is_saving = True
+        metrics = recorder.play_round(algorithm.train, save=lambda: algorithm.round in (1, ROUNDS))
+        kept.append([checkpoints.round_of(each) for each in checkpoints.stored(folder.checkpoints)])
+        assert ("perf/checkpoint_seconds" in metrics) == (algorithm.round in (1, 2, ROUNDS))
+    recorder.close()
+    assert kept == [[], *[[1]] * (ROUNDS - 2), [1, ROUNDS]]
 
 
 def test_only_the_newest_checkpoint_has_a_state_while_the_next_is_written(folder: RunFolder) -> None:
