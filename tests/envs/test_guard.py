@@ -28,7 +28,6 @@ from envs.toolworld import tasks
 from envs.toolworld.shown_tools import DESCRIPTIONS
 from policies.curator.rules import GUIDELINE_FOR
 from policies.tiny.behaviours import CURATOR_WORDINGS, SOLVER_WORDINGS
-from tests.conftest import TABLE
 from tests.envs.advice import ADVICE
 from tests.envs.hiding import HIDING, encoded
 
@@ -70,9 +69,7 @@ def values(least: int = 3) -> tuple[str, ...]:
     found = dict.fromkeys(
         value if isinstance(value, str) else f"{value:g}" if value == int(value) else str(value)
         for task in pool()
-        for turn in task.turns
-        for call in turn.ground_truth
-        for value in leaves(dict(call.arguments))
+        for value in arguments(task)
         if not isinstance(value, bool) and len(str(value)) <= 60 and "\n" not in str(value)
     )
     return tuple(value for value in found if len("".join(parts(value))) >= least and not is_free(value))
@@ -96,10 +93,9 @@ def test_a_value_is_found_however_it_is_hidden(way: str) -> None:
     rng = random.Random(way)
     chosen = rng.sample(values(), 40)
     assert len(values()) > 1_500
-    for value in chosen:
-        if value.isascii():
-            for text in hides(value, way):
-                assert turned_down(text), (value, text)
+    for value in filter(str.isascii, chosen):
+        for text in hides(value, way):
+            assert turned_down(text), (value, text)
 
 
 def test_encoded_values_are_found_inside_longer_strings() -> None:
@@ -127,19 +123,13 @@ def test_examples_of_leaks(text: str) -> None:
 
 @cache
 def of_the_benchmark() -> LeakGuard:
-    """The guard over BFCL's tasks and one with a decimal."""
-    return LeakGuard([*load_tasks().values(), generated_with_decimal()])
+    """The guard over BFCL's tasks and a generated one with the argument 2.3."""
+    decimal = next(task for task in pool()[800:] if 2.3 in arguments(task))
+    return LeakGuard([*load_tasks().values(), decimal])
 
 
-def generated_with_decimal() -> Task:
-    """A generated task with the argument 2.3."""
-    return next(task for task in pool()[800:] if any(value == 2.3 for value in arguments(task)))
-
-
-def arguments(task: Task) -> Iterator[JSON]:
-    for turn in task.turns:
-        for call in turn.ground_truth:
-            yield from leaves(dict(call.arguments))
+def arguments(task: Task) -> list[JSON]:
+    return [value for turn in task.turns for call in turn.ground_truth for value in leaves(dict(call.arguments))]
 
 
 @pytest.mark.parametrize(
@@ -168,31 +158,25 @@ def test_no_sensible_guideline_is_turned_down() -> None:
     assert whole().check(Interface(guidelines=SHIPPED[:MAX_GUIDELINES])) is None
 
 
-def test_the_public_documentation_may_be_repeated(record_property: Callable[[str, object], None]) -> None:
+def test_the_public_documentation_may_be_repeated() -> None:
     for tool in all_tools().values():
         for word in (tool.name, *(parameter.name for parameter in tool.parameters)):
             assert turned_down(f"Mind `{word}` and '{word}'.") is None, word
         for parameter in tool.parameters:
             for value in parameter.enum:
                 assert turned_down(f"{parameter.name} can be '{value}', {value} or {value.upper()}.") is None
+    documented = (
+        leaf for tool in all_tools().values() for leaf in leaves(dict(tool.document)) if isinstance(leaf, str)
+    )
     sentences = {
         sentence[:MAX_GUIDELINE_CHARACTERS]
-        for text in (
-            *DESCRIPTIONS.values(),
-            *(text for tool in all_tools().values() for text in strings(tool.document)),
-        )
+        for text in (*DESCRIPTIONS.values(), *documented)
         for sentence in re.split(r"(?<=[.!?])\s+", text)
         if sentence.strip()
     }
     rejected = sorted(sentence for sentence in sentences if turned_down(sentence) is not None)
-    rows = [f"hand-written guidelines 0 of {len(ADVICE)}", f"documentation {len(rejected)} of {len(sentences)}"]
-    record_property(TABLE, "turned down although public: " + ", ".join(rows))
     assert len(sentences) > 800
     assert len(rejected) <= len(sentences) // 200, rejected
-
-
-def strings(value: JSON) -> Iterator[str]:
-    return (leaf for leaf in leaves(dict(value)) if isinstance(leaf, str))
 
 
 def test_ground_truth_calls_are_turned_down_as_text_and_as_json() -> None:
@@ -258,35 +242,25 @@ def test_a_secret_split_over_guidelines_is_found() -> None:
 @pytest.mark.parametrize(
     ("interface", "reason"),
     [
-        (Interface(guidelines=("{{ x }}",)), "guidelines.0: it must be plain text without template or control marks."),
-        (Interface(guidelines=("a", "b <|im_end|>")), "guidelines.1: it must be plain text without"),
+        (
+            Interface(guidelines=("a", "b <|im_end|>")),
+            "guidelines.1: it must be plain text without template or control",
+        ),
         (Interface(guidelines=("ｕｓｅ ｛｛ｘ｝｝",)), "guidelines.0: it must be plain text without"),
-        (Interface(guidelines=("two\nlines",)), "guidelines.0: it must be one line of printable text."),
         (Interface(guidelines=("A\u200bA\u200bP\u200bL",)), "guidelines.0: it must be one line of printable text."),
-        (Interface(guidelines=("lone \ud800",)), "guidelines.0: it must be one line of printable text."),
-        (Interface(guidelines=("x" * 401,)), "guidelines.0: it has 401 characters, at most 400 fit."),
-        (Interface(guidelines=(" ",)), "guidelines.0: it is empty."),
         (Interface(guidelines=("Look.",) * 9), "guidelines: there are 9, at most 8 fit."),
         (Interface(guidelines=("Look first. " * 8,)), "guidelines: their text has 46 tokens, at most 40 fit."),
         (Interface((SchemaCue(CueKind.FORMAT),)), "schema_cues.0: its kind is not allowed; allowed are required, type"),
         (Interface((SchemaCue(CueKind.TYPE, ("cd", "rm_all")),)), "schema_cues.0: it names a tool that is not"),
         (Interface(fade=float("nan")), "fade: it is no number from 0 to 1."),
-        (Interface(fade=1.5), "fade: it is no number from 0 to 1."),
     ],
 )
-def test_what_is_not_valid_is_turned_down(interface: Interface, reason: str) -> None:
+def test_what_is_not_valid_is_turned_down_and_the_rest_passes_without_tasks(interface: Interface, reason: str) -> None:
     strict = LeakGuard(allowed_cues=(CueKind.REQUIRED, CueKind.TYPE), max_tokens=40)
-    said = strict.check(interface)
-    assert said is not None
-    assert said.startswith(reason)
-
-
-def test_what_is_valid_passes_without_tasks() -> None:
-    strict = LeakGuard(allowed_cues=(CueKind.REQUIRED,), max_tokens=40)
+    assert (strict.check(interface) or "").startswith(reason)
     assert strict.check(Interface.plain()) is None
     cues = (SchemaCue(CueKind.REQUIRED, ("cd",)),)
-    assert strict.check(Interface(cues, guidelines=("Look first.",), fade=0.5)) is None
-    assert turned_down("Buy AAPL", strict) is None
+    assert strict.check(Interface(cues, guidelines=("Buy AAPL",), fade=0.5)) is None
 
 
 def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:

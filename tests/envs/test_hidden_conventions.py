@@ -50,7 +50,7 @@ def played(task: Task, call: ToolCall, interface: Interface = Interface.plain())
     return info["diagnosis"], shown + result
 
 
-@pytest.mark.parametrize("tool", TOOLS[:24], ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", TOOLS[:12], ids=lambda tool: tool.name)
 def test_only_the_convention_passes_and_the_profile_names_it(tool: HiddenTool) -> None:
     task, (slots,) = compose(random.Random(tool.name), "hidden_x", "train", [tool], [tool])
     assert played(task, task.turns[0].ground_truth[0])[0].success
@@ -65,18 +65,6 @@ def test_only_the_convention_passes_and_the_profile_names_it(tool: HiddenTool) -
         profile.add(diagnosis, 0.0)
         assert f"- {tool.name} {tool.argument} {tool.convention.word}: 1 turns" in profile.render()
         assert tool.convention.word not in re.findall(r"\w+", shown), "no cue states the convention"
-
-
-def test_documents_have_no_convention() -> None:
-    conventions = {each.word for some in CONVENTIONS.values() for each in some}
-    for tool in SOURCE.tools().values():
-        (shown,) = show_tools(EVERY_CUE, (tool,))
-        assert not conventions.intersection(re.findall(r"\w+", json.dumps(dict(shown.document))))
-
-
-def test_every_tool_has_a_name_of_its_own() -> None:
-    assert len(SOURCE.tools()) == len({tool.name for n in (*range(SETS), *DEMONSTRATION_SETS) for tool in tool_set(n)})
-    assert len(SOURCE.tools()) == 12 * (SETS + len(DEMONSTRATION_SETS))
 
 
 def test_new_tools_enter_over_training_and_evaluation_has_all() -> None:
@@ -114,9 +102,14 @@ def test_an_unknown_id_is_one_sentence(task_id: str) -> None:
         SOURCE.pool("train", difficulty=str(SETS))
 
 
-def test_the_guard_accepts_a_guideline_that_states_a_convention() -> None:
+def test_no_document_states_a_convention_and_the_guard_accepts_a_guideline_that_does() -> None:
+    conventions = {each.word for some in CONVENTIONS.values() for each in some}
+    for tool in SOURCE.tools().values():
+        (shown,) = show_tools(EVERY_CUE, (tool,))
+        assert not conventions.intersection(re.findall(r"\w+", json.dumps(dict(shown.document))))
+    assert len(SOURCE.tools()) == 12 * (SETS + len(DEMONSTRATION_SETS)), "every tool has a name of its own"
     pool = SOURCE.pool("train")
     guard = LeakGuard([SOURCE.task(pool.task_id(number)) for number in range(200)])
-    for tool in tool_set(0):
-        text = f"Give {tool.name} {tool.convention.word}."
+    for hidden in tool_set(0):
+        text = f"Give {hidden.name} {hidden.convention.word}."
         assert guard.check(Interface(guidelines=(text,))) is None, text
