@@ -79,6 +79,8 @@ TEMPTING = "multi_turn_miss_func_16"
 NOWHERE, FOUND = ("cd", {"folder": "nowhere"}), ("cd", {"folder": "document"})
 CASES: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
     "a parse error": (FILES, (BROKEN,), (Label.INVALID_TOOL_CALL, "parse_error")),
+    "a parse error, mended by any call": (FILES, (BROKEN, ("pwd", {})), (Label.MISSING_TOOL_CALL,)),
+    "a wrong type, and another tool": (FILES, (("cd", {"folder": 3}), ("pwd", {})), (Label.ARGUMENT_MISMATCH, "type")),
     "a wrong type": (FILES, (("cd", {"folder": 3}),), (Label.ARGUMENT_MISMATCH, "type", "cd", "folder")),
     "nothing given": (FILES, (("mkdir", {}),), (Label.ARGUMENT_MISMATCH, "missing", "mkdir", "dir_name")),
     "a type, mended by the same tool": (

@@ -109,33 +109,31 @@ def test_until_failure_a_turn_that_fails_ends_the_dialogue_and_nothing_else_does
     assert lost.diagnosis.labels[failing] not in (Label.PASS, Label.NOT_REACHED)
     assert set(lost.diagnosis.labels[failing + 1 :]) == {Label.NOT_REACHED}
     assert not lost.success
-
     wrong: list[list[Action]] = [*truth(task)[:asked], [PWD], *truth(task)[asked + 1 :]]
     won = play(task, wrong, protocol=Protocol.UNTIL_FAILURE)
     assert won.diagnosis.labels[asked] is not Label.PASS
     assert won.success, "a turn in which nothing is checked cannot lose the dialogue"
-
-    dialogue = begun(task, protocol=Protocol.UNTIL_FAILURE)
-    assert "[ERROR]" in dialogue.step(BROKEN)[0]
-    assert dialogue.turn == 0, "errors return, as under the seal protocol"
-
     first = get_task("multi_turn_base_0")
     dialogue = begun(first, protocol=Protocol.UNTIL_FAILURE)
+    assert "[ERROR]" in dialogue.step(BROKEN)[0]
+    assert dialogue.turn == 0, "errors return, as under the seal protocol"
     _, reward, terminated, truncated, info = dialogue.step("I cannot.")
     assert (reward, terminated, truncated) == (0.0, True, False)
     assert len(info["diagnosis"].labels) == len(first.turns)
 
 
-def test_reward_and_ends_come_with_the_last_step_only() -> None:
+def test_reward_and_ends_come_with_the_last_step_only_and_a_reset_starts_over() -> None:
     task = get_task("multi_turn_base_1")
-    dialogue = begun(task)
+    dialogue = Dialogue(task)
+    first, _ = dialogue.reset()
     ends = []
     for turn in task.turns:
         for action in (dialogue.dialect.render_calls(turn.ground_truth), "Done."):
             _, reward, terminated, truncated, info = dialogue.step(action)
             ends.append((reward, terminated, truncated, "diagnosis" in info))
-    assert ends[-1] == (1.0, True, False, True)
-    assert set(ends[:-1]) == {(0.0, False, False, False)}
+    assert ends == [(0.0, False, False, False)] * (len(ends) - 1) + [(1.0, True, False, True)]
+    assert dialogue.reset()[0] == first
+    assert (dialogue.over, dialogue.turn_diagnoses) == (False, ())
 
 
 def test_calls_at_the_wrong_time_are_clear_errors() -> None:
@@ -150,12 +148,3 @@ def test_calls_at_the_wrong_time_are_clear_errors() -> None:
         over.step("hello")
     with pytest.raises(UserError, match="did you mean"):
         Dialogue(task, protocol="offical")
-
-
-def test_a_reset_starts_over() -> None:
-    task = get_task("multi_turn_base_1")
-    dialogue = play(task, [[] for _ in task.turns])
-    first, _ = dialogue.reset()
-    assert first == Dialogue(task).reset()[0]
-    assert not dialogue.over
-    assert dialogue.turn_diagnoses == ()

@@ -7,7 +7,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ from tests.envs.hiding import HIDING, encoded
 
 SHIPPED = (*GUIDELINE_FOR.values(), *SOLVER_WORDINGS.all, *CURATOR_WORDINGS.all)
 AAPL = base64.b64encode(b"AAPL").decode()
-DERIVED = settings(max_examples=100, derandomize=True, database=None, deadline=None)
+DERIVED = settings(max_examples=120, derandomize=True, database=None, deadline=None)
 T = TypeVar("T")
 
 
@@ -80,12 +80,11 @@ def is_free(value: str) -> bool:
     return is_public(" ".join(words)) or (len(words) <= 2 and all(map(is_ordinary, words)))
 
 
-def hides(value: str, way: str) -> Iterator[str]:
+def hides(value: str, way: str) -> list[str]:
     """Guidelines that tell a value, at each place of one."""
     hidden = HIDING[way](value)
-    for text in (hidden, f"Use {hidden} where it fits.", f"If in doubt, think of {hidden}"):
-        if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
-            yield text
+    texts = (hidden, f"Use {hidden} where it fits.", f"If in doubt, think of {hidden}")
+    return [text for text in texts if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable()]
 
 
 @pytest.mark.parametrize("way", HIDING)
@@ -153,9 +152,8 @@ def test_no_sensible_guideline_is_turned_down() -> None:
     for text in (*ADVICE, *SHIPPED):
         assert turned_down(text) is None, text
         assert turned_down(text.lower()) is None, text
-    for start in range(0, len(ADVICE), MAX_GUIDELINES):
-        assert whole().check(Interface(guidelines=ADVICE[start : start + MAX_GUIDELINES])) is None
-    assert whole().check(Interface(guidelines=SHIPPED[:MAX_GUIDELINES])) is None
+    for texts in (ADVICE[:MAX_GUIDELINES], ADVICE[-MAX_GUIDELINES:], SHIPPED[:MAX_GUIDELINES]):
+        assert whole().check(Interface(guidelines=texts)) is None
 
 
 def test_the_public_documentation_may_be_repeated() -> None:
@@ -181,16 +179,15 @@ def test_the_public_documentation_may_be_repeated() -> None:
 
 def test_ground_truth_calls_are_turned_down_as_text_and_as_json() -> None:
     checked = 0
-    for task in pool()[::20]:
-        for call in (call for turn in task.turns for call in turn.ground_truth if call.arguments):
-            for said in (f"{call} now.", json.dumps(call.to_dict()), f"[{str(call).replace(', ', ',')}]"):
-                text = f"Call {said}"
-                if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
-                    assert turned_down(text), text
-                    checked += 1
+    for call in (call for task in pool()[::20] for turn in task.turns for call in turn.ground_truth if call.arguments):
+        for said in (f"{call} now.", json.dumps(call.to_dict()), f"[{str(call).replace(', ', ',')}]"):
+            text = f"Call {said}"
+            if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
+                assert turned_down(text), text
+                checked += 1
     assert checked > 700
-    assert turned_down("Call ls(a=True).") == "guidelines.0: it contains a call of a task's ground truth."
-    assert turned_down("Call " + encoded("ls(a=True)")) == "guidelines.0: it contains a call of a task's ground truth."
+    for text in ("Call ls(a=True).", "Call " + encoded("ls(a=True)")):
+        assert turned_down(text) == "guidelines.0: it contains a call of a task's ground truth."
 
 
 def test_the_tools_of_a_turn_in_order_are_turned_down_however_they_are_put() -> None:
@@ -242,10 +239,7 @@ def test_a_secret_split_over_guidelines_is_found() -> None:
 @pytest.mark.parametrize(
     ("interface", "reason"),
     [
-        (
-            Interface(guidelines=("a", "b <|im_end|>")),
-            "guidelines.1: it must be plain text without template or control",
-        ),
+        (Interface(guidelines=("a", "b <|im_end|>")), "guidelines.1: it must be plain text without template"),
         (Interface(guidelines=("ｕｓｅ ｛｛ｘ｝｝",)), "guidelines.0: it must be plain text without"),
         (Interface(guidelines=("A\u200bA\u200bP\u200bL",)), "guidelines.0: it must be one line of printable text."),
         (Interface(guidelines=("Look.",) * 9), "guidelines: there are 9, at most 8 fit."),
@@ -253,23 +247,22 @@ def test_a_secret_split_over_guidelines_is_found() -> None:
         (Interface((SchemaCue(CueKind.FORMAT),)), "schema_cues.0: its kind is not allowed; allowed are required, type"),
         (Interface((SchemaCue(CueKind.TYPE, ("cd", "rm_all")),)), "schema_cues.0: it names a tool that is not"),
         (Interface(fade=float("nan")), "fade: it is no number from 0 to 1."),
+        (Interface((SchemaCue(CueKind.REQUIRED, ("cd",)),), guidelines=("Buy AAPL",), fade=0.5), ""),
     ],
 )
 def test_what_is_not_valid_is_turned_down_and_the_rest_passes_without_tasks(interface: Interface, reason: str) -> None:
     strict = LeakGuard(allowed_cues=(CueKind.REQUIRED, CueKind.TYPE), max_tokens=40)
-    assert (strict.check(interface) or "").startswith(reason)
-    assert strict.check(Interface.plain()) is None
-    cues = (SchemaCue(CueKind.REQUIRED, ("cd",)),)
-    assert strict.check(Interface(cues, guidelines=("Buy AAPL",), fade=0.5)) is None
+    said = strict.check(interface)
+    assert (said or "").startswith(reason)
+    assert (said is None) == (not reason)
 
 
 def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
     text = Interface(guidelines=("Look first.", "Then act."))
-    counted: list[str] = []
-    strict = LeakGuard(max_tokens=6, count_tokens=lambda said: counted.append(said) or len(said.split()))  # type: ignore[func-returns-value]
+    counts = {guidelines_text(text): 7}
+    strict, lax = (LeakGuard(max_tokens=most, count_tokens=counts.__getitem__) for most in (6, 7))
     assert strict.check(text) == "guidelines: their text has 7 tokens, at most 6 fit."
-    assert counted == [guidelines_text(text)]
-    assert LeakGuard(max_tokens=7, count_tokens=lambda said: len(said.split())).check(text) is None
+    assert lax.check(text) is None
     assert estimate_tokens("Guidelines:\n- Look, ü 12") == 4 + 1 + 1 + 2 + 1 + 2 + 2
 
 
@@ -281,15 +274,6 @@ HOSTILE = (
 )
 
 
-@DERIVED
-@given(texts=st.lists(st.one_of(*HOSTILE), max_size=8))
-def test_hostile_text_never_raises_and_costs_little(texts: list[str]) -> None:
-    watched = whole()
-    said, took = timed(lambda: watched.check(Interface(guidelines=tuple(texts))))
-    assert said is None or (said.isprintable() and len(said) < 100)
-    assert took < 1.0
-
-
 NESTED = "".join(f"\\x{byte:02x}" for byte in encoded("&#" * 40).encode())
 WORST = (
     *("cd(" * 133, "name" * 100, "ﷺ" * 400, "a " * 200, "e " * 200, AAPL[:-1] * 40, "%25" * 133, "&amp;" * 80),
@@ -297,10 +281,12 @@ WORST = (
 )
 
 
-@pytest.mark.parametrize("text", WORST)
-def test_the_worst_texts_are_bounded(text: str) -> None:
+@DERIVED
+@given(texts=st.lists(st.one_of(*HOSTILE), max_size=8) | st.sampled_from(WORST).map(lambda text: [text] * 8))
+def test_hostile_text_never_raises_and_costs_little(texts: list[str]) -> None:
     watched = whole()
-    _, took = timed(lambda: watched.check(Interface(guidelines=(text,) * 8)))
+    said, took = timed(lambda: watched.check(Interface(guidelines=tuple(texts))))
+    assert said is None or (said.isprintable() and len(said) < 100)
     assert took < 1.0
 
 

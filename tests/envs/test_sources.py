@@ -114,8 +114,7 @@ def test_a_set_of_tasks_is_a_source() -> None:
     source: TaskSource = SOURCE
     assert (source.parts, source.categories) == (("train", "dev"), ("fast", "slow"))
     assert list(source.tools()) == ["cd", "spin_disc"]
-    assert source.split().part("all") == (FIXED, TALK)
-    assert source.split().test == ()
+    assert (source.split().part("all"), source.split().test) == ((FIXED, TALK), ())
     assert not isinstance(source, OfficialResults)
     assert [(each.of, each.tasks, each.scenario) for each in source.overlaps(source.split())] == [("dev", 1, 0)]
     pool: TaskPool = source.pool("dev")
@@ -209,28 +208,24 @@ def test_the_tools_of_a_source_are_known_once_it_is_named() -> None:
     cue = {"schema_cues": [{"kind": "required", "tools": ["spin_disc"]}]}
     proposal = Interface(schema_cues=(SchemaCue(CueKind.REQUIRED, ("spin_disc",)),))
     guard = LeakGuard()
-    known = {name: all_tools()[name] for name in benchmark_tools()}
-    assert all(documents == (benchmark_tools()[name],) for name, documents in known.items())
-    assert "spin_disc" not in all_tools()
-    assert not is_ordinary("quixotic")
-    assert not is_public("eject the quixotic disc")
-    assert not is_public_number("8471")
-    assert guard.check(proposal) is not None
+
+    def public() -> set[bool]:
+        words = [is_ordinary("quixotic"), is_public("eject the quixotic disc"), is_public_number("8471")]
+        return {*words, guard.check(proposal) is None, "spin_disc" in all_tools()}
+
+    known = list(benchmark_tools())
+    assert all_tools() == {name: (benchmark_tools()[name],) for name in known}
+    assert public() == {False}
     with pytest.raises(UserError, match="tool: 'spin_disc' is not known"):
         interface_from_dict(cue)
-
     get_source(f"{HERE}:SOURCE")
-    assert all_tools()["cd"] == (benchmark_tools()["cd"], CD)
-    assert all_tools()["spin_disc"] == (SPIN,)
-    assert list(all_tools())[: len(known)] == list(known)
-    assert is_ordinary("quixotic")
+    assert public() == {True}
     assert is_ordinary("vermilion")
-    assert is_public("eject the quixotic disc")
-    assert is_public_number("8471")
+    assert (all_tools()["cd"], all_tools()["spin_disc"]) == ((benchmark_tools()["cd"], CD), (SPIN,))
+    assert list(all_tools())[: len(known)] == known
     names, beginnings = tool_names()
     assert names["spindisc"] == "spin_disc"
     assert "spindi" in beginnings
-    assert guard.check(proposal) is None
     assert interface_from_dict(cue) == proposal
 
 

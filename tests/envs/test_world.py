@@ -9,12 +9,10 @@ import mpmath
 import pytest
 
 from envs.bfcl.memory_tools import BACKENDS, Memory
-from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools
-from envs.bfcl.world import ERROR, Simulators, SimulatorWorld, simulators_of
+from envs.bfcl.world import ERROR, Simulators, SimulatorWorld
 from envs.errors import EnvironmentFault
 from envs.task import JSON, ToolCall
-from envs.verifier import prepare
 from envs.world import World
 from tests.envs.perturbations import sample
 from tests.envs.players import play, results_shown
@@ -37,22 +35,31 @@ def test_the_allow_list_is_the_documentation() -> None:
         assert everything.execute(ToolCall(name, {})).is_error
 
 
+ERRORS: tuple[tuple[str, dict[str, JSON], str], ...] = (
+    ("cd", {}, "GorillaFileSystem.cd() missing 1 required positional argument: 'folder'"),
+    ("cd", {"folder": "a", "deep": 1}, "GorillaFileSystem.cd() got an unexpected keyword argument 'deep'"),
+    ("chdir", {"folder": "a"}, "name 'chdir' is not defined"),
+    ("os.remove", {"path": "a"}, "Function call remove is not allowed."),
+    ("add", {"a": float("nan"), "b": 1}, "name 'nan' is not defined"),
+    ("add", {"a": 1, "b": [float("-inf")]}, "name 'inf' is not defined"),
+    ("nothing(x)", {}, "name 'nothing' is not defined"),
+    ("a.b", {}, "name 'a' is not defined"),
+    ("a.run", {}, "Function call run is not allowed."),
+    ("not a name", {}, "invalid syntax (<string>, line 1)"),
+)
+
+
 def test_results_are_rendered_as_the_official_executor_renders_them() -> None:
-    math, files = world("MathAPI"), world("GorillaFileSystem")
-    assert run(math, "add", a=1, b=2) == '{"result": 3}'
-    assert run(math, "logarithm", value=10, base=10, precision=5) == "{'result': mpf('1.0')}"
-    assert run(math, "square_root", number=2, precision=5) == "{'result': Decimal('1.4142')}"
-    assert run(files, "touch", file_name="a") == "None"
-    assert run(files, "cd", folder="b") == """{"error": "cd: 'b': No such file or directory"}"""
-    for said, error in (
-        (run(files, "cd"), "GorillaFileSystem.cd() missing 1 required positional argument: 'folder'"),
-        (run(files, "cd", folder="a", deep=1), "GorillaFileSystem.cd() got an unexpected keyword argument 'deep'"),
-        (run(files, "chdir", folder="a"), "name 'chdir' is not defined"),
-        (run(files, "os.remove", path="a"), "Function call remove is not allowed."),
-        (run(math, "add", a=float("nan"), b=1), "name 'nan' is not defined"),
-        (run(math, "add", a=1, b=[float("-inf")]), "name 'inf' is not defined"),
-    ):
-        assert said == f"Error during execution: {error}"
+    target, memory = world("MathAPI", "GorillaFileSystem"), Memory(BACKENDS["kv"](None), ())
+    assert run(target, "add", a=1, b=2) == '{"result": 3}'
+    assert run(target, "logarithm", value=10, base=10, precision=5) == "{'result': mpf('1.0')}"
+    assert run(target, "square_root", number=2, precision=5) == "{'result': Decimal('1.4142')}"
+    assert run(target, "touch", file_name="a") == "None"
+    assert run(target, "cd", folder="b") == """{"error": "cd: 'b': No such file or directory"}"""
+    for tool, arguments, error in ERRORS:
+        for answers in (target,) if target.offers(tool) else (target, memory):
+            answer = answers.execute(ToolCall(tool, arguments))
+            assert (answer.text, answer.is_error) == (ERROR + error, True)
 
 
 def test_errors_are_told_from_results() -> None:
@@ -79,16 +86,6 @@ def test_mutable_defaults_are_shared_within_an_episode_and_arguments_are_copied(
     post(second, mentions=mentions)
     run(second, "mention", tweet_id=1, mentioned_usernames=["@b"])
     assert mentions == ["@a"]
-
-
-def test_padding_is_detached_from_the_package() -> None:
-    task = next(task for task in load_tasks().values() if simulators_of(task).padded and "TravelAPI" in task.classes)
-    first, second = prepare(task).start(), prepare(task).start()
-    token, card = simulators_of(task).initial_config["TravelAPI"]["access_token"], "1234567812345678"
-    insurance = {"insurance_type": "basic", "booking_id": "booking_901", "insurance_cost": 5.0}
-    run(first, "purchase_insurance", access_token=token, card_id=card, **insurance)
-    left = [each.state()["TravelAPI.credit_card_list"][card]["balance"] for each in (first, second)]
-    assert left[0] == left[1] - 5.0
 
 
 def test_process_wide_settings_stay_as_they_were() -> None:
@@ -158,16 +155,3 @@ def test_the_padded_weather_report_is_not_mixed_up_between_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(report, range(8))) == alone
     assert len({reports[0] for reports in alone}) == 8
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        *(("nothing(x)", "name 'nothing' is not defined"), ("a.b", "name 'a' is not defined")),
-        *(("a.run", "Function call run is not allowed."), ("not a name", "invalid syntax (<string>, line 1)")),
-    ],
-)
-def test_what_is_no_tool_is_answered_alike_everywhere(name: str, shown: str) -> None:
-    for target in (world("MathAPI"), Memory(BACKENDS["kv"](None), ())):
-        answer = target.execute(ToolCall(name, {}))
-        assert (answer.text, answer.is_error) == (ERROR + shown, True)

@@ -13,7 +13,6 @@ from envs.errors import UserError
 from envs.exams import EXAMS, Mark, Past
 from envs.task import ToolCall
 from tests.envs.apibank.fake import write_folder
-from tests.envs.apibank.folder import FOLDER, needs_data
 from tests.envs.players import mark
 
 
@@ -88,16 +87,3 @@ def test_a_folder_that_is_none_is_refused_in_a_sentence(tmp_path: Path, monkeypa
         broken.write_text(line + "\n")
         with pytest.raises(UserError, match=r"line 1 of .*Broken-level-1-1\.jsonl is no part of a dialogue"):
             EXAMS.make("api-bank", {"data": str(folder)})
-
-
-@needs_data
-def test_the_benchmark_has_the_known_number_of_calls() -> None:
-    exam = EXAMS.make("api-bank", {"data": str(FOLDER)})
-    items = exam.items()
-    assert (len(items), sum(item.category == "level-1" for item in items)) == (508, 389)
-    assert len({item.group for item in items}) == 261, "three files of 264 have no call"
-    for dialect in DIALECTS.values():
-        for item in items[::25]:
-            assert isinstance(item, ApiCall)
-            assert item.conversation(dialect).entries
-    exam.close()
