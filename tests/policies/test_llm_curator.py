@@ -80,17 +80,18 @@ def test_it_reads_counts_the_interface_and_what_changed_but_no_task_and_continue
     engine = engine_for(says(write_proposal(WANTED)))
     first, second = (LLMCurator(lambda: engine, FORM, WRITING, check=lambda _: None) for _ in "ab")
     shown = profile(Label.PASS, Label.SPURIOUS_TOOL_CALL)
-    asyncio.run(first.propose(shown, incumbent=Interface.plain(), n=1, round_number=0, seed=0))
+    for incumbent in (Interface.plain(), WANTED):
+        asyncio.run(first.propose(shown, incumbent=incumbent, n=1, round_number=0, seed=0))
     second.set_state(json.loads(json.dumps(first.get_state())))
     for curator in (first, second):
-        asyncio.run(curator.propose(shown, incumbent=WANTED, n=1, round_number=1, seed=1))
-    plain, changed, continued = (FORM.text(request.prompt_ids) for request in engine.requests)
+        asyncio.run(curator.propose(shown, incumbent=INCUMBENT, n=1, round_number=1, seed=1))
+    plain, changed, again, continued = (FORM.text(request.prompt_ids) for request in engine.requests)
     assert "- spurious_tool_call: 1 turns, success 0.0%" in plain
     assert write_proposal(Interface.plain()) in plain
     assert "Changed last: nothing" in plain
     assert f"+ guideline: {ADVICE}" in changed
     assert "a_task" not in plain + changed
-    assert changed == continued
+    assert again == continued
     with pytest.raises(UserError, match="of kind 'rules' was given to a curator of kind 'llm'"):
         first.set_state({"kind": "rules"})
 
