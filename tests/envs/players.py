@@ -10,6 +10,7 @@ from envs.dialogue import Dialogue, Protocol
 from envs.exams import Conversation, Item, Mark, Said
 from envs.interface import Interface
 from envs.task import Task, ToolCall
+from envs.trace import CallRecord
 
 Action = tuple[ToolCall, ...] | str
 """One completion: calls, or a text that is not one."""
@@ -56,6 +57,11 @@ def calls_made(dialogue: Dialogue) -> list[list[list[ToolCall]]]:
 def results_shown(dialogue: Dialogue) -> list[list[list[str]]]:
     """turn → step → result text, of the same steps."""
     return [[[record.result for record in step.calls] for step in turn if step.calls] for turn in dialogue.trace.turns]
+
+
+def records(dialogue: Dialogue) -> list[CallRecord]:
+    """All records of calls."""
+    return [record for turn in dialogue.trace.turns for step in turn for record in step.calls]
 
 
 @dataclass

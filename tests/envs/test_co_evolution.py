@@ -28,10 +28,10 @@ TASK = get_task("multi_turn_base_0")
 
 @pytest.mark.parametrize("version", [co_evolution_v0, co_evolution_v1])
 def test_pettingzoos_compliance_tests_pass(version: Any) -> None:
-    api_test(version.env(), num_cycles=500)
-    parallel_api_test(version.parallel_env(), num_cycles=500)
-    seed_test(version.env, num_cycles=200)
-    parallel_seed_test(version.parallel_env, num_cycles=200)
+    api_test(version.env(), num_cycles=150)
+    parallel_api_test(version.parallel_env(), num_cycles=150)
+    seed_test(version.env, num_cycles=60)
+    parallel_seed_test(version.parallel_env, num_cycles=60)
 
 
 G = TypeVar("G", bound=CoEvolutionGame)
@@ -56,7 +56,7 @@ def finish(game: CoEvolutionGame) -> GameOutcome:
 
 
 def test_the_curator_reads_the_profile_and_moves_first() -> None:
-    game = begun(co_evolution_v0.raw_env([TASK]))
+    game = begun(co_evolution_v0.raw_env([TASK], guard=LeakGuard([TASK])))
     assert game.agent_selection == CURATOR
     assert game.observe(CURATOR) == {"text": game.profile.render()}
     assert game.observe(SOLVER) == {"text": ""}
@@ -71,53 +71,50 @@ def test_the_curator_reads_the_profile_and_moves_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "proposal", ["", "nonsense", "[1]", '{"recovery": "answers"}', '{"guidelines": ["{{ secret }}"]}', "[" * 100_000]
+    ("proposal", "rejection"),
+    [
+        *(("", ""), ("nonsense", ""), ("[1]", ""), ('{"recovery": "answers"}', ""), ("[" * 100_000, "")),
+        ('{"guidelines": ["{{ secret }}"]}', ""),
+        (
+            '{"guidelines": ["The report is final_report.pdf."]}',
+            "proposal: guidelines.0: it contains an argument value of a task.",
+        ),
+    ],
 )
-def test_a_proposal_that_is_not_valid_costs_the_curator_its_reward_only(proposal: str) -> None:
+def test_a_proposal_that_is_not_valid_costs_the_curator_its_reward_only(proposal: str, rejection: str) -> None:
     incumbent = Interface(guidelines=("Stay calm.",))
-    game = begun(co_evolution_v0.raw_env([TASK], incumbent=incumbent))
+    game = begun(co_evolution_v0.raw_env([TASK], incumbent=incumbent, guard=LeakGuard([TASK])))
     game.step(proposal)
     outcome = finish(game)
     assert outcome.interface == incumbent
     assert outcome.rejection is not None
+    assert rejection in outcome.rejection
     assert game.infos[CURATOR]["rejection"] == outcome.rejection
     assert game.rewards == {CURATOR: 0.0, SOLVER: 1.0}
 
 
-def test_a_proposal_that_tells_an_answer_costs_the_curator_its_reward_only() -> None:
-    incumbent = Interface(guidelines=("Stay calm.",))
-    game = co_evolution_v0.raw_env([TASK], incumbent=incumbent, guard=LeakGuard([TASK]))
-    for guideline, rejected in (("The report is final_report.pdf.", True), ("Check the folder first.", False)):
-        game.reset(seed=0)
-        game.step(f'{{"guidelines": ["{guideline}"]}}')
-        outcome = finish(game)
-        assert (outcome.rejection is not None) == rejected
-        assert outcome.interface == (incumbent if rejected else Interface(guidelines=(guideline,)))
-        assert game.rewards == {CURATOR: 0.0 if rejected else 1.0, SOLVER: 1.0}
-        if rejected:
-            assert outcome.rejection == "proposal: guidelines.0: it contains an argument value of a task."
-            assert game.infos[CURATOR]["rejection"] == outcome.rejection
-
-
-def test_the_curators_reward_can_be_chosen() -> None:
+def test_the_curators_reward_can_be_chosen_and_a_cut_off_dialogue_truncates_both_agents() -> None:
     game = begun(co_evolution_v0.raw_env([TASK], curator_reward=lambda outcome: 1.0 - outcome.reward))
     game.step(PLAIN)
-    for _ in TASK.turns:
-        game.step("I would rather not.")
+    while game.agent_selection == SOLVER:
+        game.step("<tool_call>broken")
+    assert game.truncations == {CURATOR: True, SOLVER: True}
     assert game.rewards == {CURATOR: 1.0, SOLVER: 0.0}
 
 
-def test_a_seed_starts_the_same_series_and_no_seed_goes_on() -> None:
-    def series(game: CoEvolutionGame) -> list[tuple[str, str]]:
-        seen = []
-        for index in range(6):
-            game.reset(seed=3 if index == 0 else None)
-            seen.append((game.infos[SOLVER]["task"], game.observe(CURATOR)["text"]))
-            game.step(PLAIN)
-            while game.agent_selection == SOLVER:
-                game.step("no")
-        return seen
+def series(game: CoEvolutionGame) -> list[tuple[str, str]]:
+    """Six games from seed 3 on: the task and what the curator reads."""
+    seen = []
+    for seed in (3, *[None] * 5):
+        game.reset(seed=seed)
+        seen.append((game.infos[SOLVER]["task"], game.observe(CURATOR)["text"]))
+        game.step(PLAIN)
+        while game.agent_selection == SOLVER:
+            game.step("no")
+    return seen
 
+
+def test_a_seed_starts_the_same_series_and_no_seed_goes_on() -> None:
     game = co_evolution_v0.raw_env()
     first = series(game)
     assert first == series(game) == series(co_evolution_v0.raw_env())
@@ -152,27 +149,18 @@ def test_in_parallel_only_the_mover_counts() -> None:
     assert not any(truncations.values())
 
 
-def test_a_cut_off_dialogue_truncates_both_agents() -> None:
-    game = begun(co_evolution_v0.raw_env([TASK]))
-    game.step(PLAIN)
-    while game.agent_selection == SOLVER:
-        game.step("<tool_call>broken")
-    assert game.truncations == {CURATOR: True, SOLVER: True}
-
-
 # The game of three agents.
 
 
 def play(game: WrittenTasksGame, text: str, *, right: bool = True) -> dict[str, float]:
     """One game to its end. Returns the rewards."""
     game.reset()
-    assert game.agent_selection == TASK_WRITER
-    game.step(text)
-    assert game.agent_selection == CURATOR
-    game.step(PLAIN)
+    for agent, said in ((TASK_WRITER, text), (CURATOR, PLAIN)):
+        assert game.agent_selection == agent
+        game.step(said)
     if right:
         finish(game)
-    while not right and game.dialogue is not None and not game.dialogue.over:
+    while game.agents and not any(game.terminations.values()):
         game.step("Done.")
     return dict(game.rewards)
 
@@ -196,10 +184,10 @@ def test_the_writer_moves_first_and_its_task_is_played() -> None:
 
 def test_the_writer_is_paid_by_the_success_of_its_specification_so_far() -> None:
     game = begun(co_evolution_v1.raw_env())
-    assert play(game, WANTED)[TASK_WRITER] == pytest.approx(0.6065, abs=1e-4)
-    assert play(game, WANTED, right=False)[TASK_WRITER] == 1.0
-    assert play(game, WANTED.replace("copy", "sort"), right=False)[TASK_WRITER] == pytest.approx(0.6065, abs=1e-4)
-    assert play(game, WANTED, right=False)[TASK_WRITER] == pytest.approx(near_the_middle(1 / 3))
+    other = WANTED.replace("copy", "sort")
+    played = [(WANTED, True), (WANTED, False), (other, False), (WANTED, False)]
+    rewards = [play(game, text, right=right)[TASK_WRITER] for text, right in played]
+    assert rewards == pytest.approx([0.6065, 1.0, 0.6065, near_the_middle(1 / 3)], abs=1e-4)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", STUCK, WANTED[:-2], "[" * 100_000, WANTED * 2])
@@ -221,10 +209,9 @@ def test_the_same_seed_and_moves_give_the_same_games() -> None:
     assert found[0] == found[1]
 
 
-def test_a_source_that_composes_nothing_and_version_0() -> None:
+def test_a_source_that_composes_nothing_is_refused_and_versions_have_names() -> None:
     with pytest.raises(UserError, match="source: 'bfcl' composes no tasks"):
         co_evolution_v1.raw_env(source="bfcl")
-    game = co_evolution_v0.raw_env()
-    assert game.possible_agents == [CURATOR, SOLVER]
-    assert game.metadata["name"] == "co_evolution_v0"
-    assert co_evolution_v1.raw_env().metadata["name"] == "co_evolution_v1"
+    games = co_evolution_v0.raw_env(), co_evolution_v1.raw_env()
+    assert games[0].possible_agents == [CURATOR, SOLVER]
+    assert [game.metadata["name"] for game in games] == ["co_evolution_v0", "co_evolution_v1"]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,32 +14,27 @@ from tests.envs.perturbations import sample
 from tests.envs.perturbing import BROKEN, truth
 from tests.envs.players import Action, play
 
+FILES = "multi_turn_base_0"
+"""Turn 0: cd(document), mkdir(temp), mv(final_report.pdf → temp)."""
 ALWAYS_APPLIES = {Label.PASS, Label.CORRECT_ABSTENTION, Label.SPURIOUS_TOOL_CALL, Label.NOT_REACHED}
 """Labels expected whatever the verdict; the others name a failure, and are expected where the turn failed."""
 
 
 def test_labels_agree_with_what_was_done(record_property: Callable[[str, object], None]) -> None:
     confusion: Counter[tuple[Label, Label]] = Counter()
-    flags_missing = 0
     for trajectory in sample(per_kind=100, seed=2):
         if trajectory.expected is None:
             continue
         turn = play(trajectory.task, trajectory.turns).diagnosis.turns[trajectory.turn]
         if trajectory.expected in ALWAYS_APPLIES or not turn.verdict.passed:
             confusion[trajectory.expected, turn.label] += 1
-            flags_missing += not trajectory.expected_flags <= set(map(str, turn.flags))
+            assert trajectory.expected_flags <= turn.flags
     agreed = sum(count for (expected, found), count in confusion.items() if expected is found)
-    share = agreed / confusion.total()
-    rows = [
-        f"{expected:20} labelled {found:20} {count:4}{'' if expected is found else '   <-'}"
-        for (expected, found), count in sorted(confusion.items())
-    ]
-    rows.append(f"agreement {agreed} of {confusion.total()} = {share:.2%}")
-    record_property("table", "\n".join(rows))
+    rows = [f"{expected:20} labelled {found:20} {count:4}" for (expected, found), count in sorted(confusion.items())]
+    record_property("table", "\n".join([*rows, f"agreement {agreed} of {confusion.total()}"]))
     assert confusion.total() >= 2000
     assert {expected for expected, _ in confusion} == set(Label)
-    assert share > 0.99
-    assert flags_missing == 0
+    assert agreed > 0.99 * confusion.total()
 
 
 def first_turn(task: Task, actions: list[Action], protocol: Protocol = Protocol.OFFICIAL) -> TurnDiagnosis:
@@ -47,20 +43,11 @@ def first_turn(task: Task, actions: list[Action], protocol: Protocol = Protocol.
 
 @pytest.fixture
 def files() -> Task:
-    """Turn 0: cd(document), mkdir(temp), mv(final_report.pdf → temp)."""
-    return get_task("multi_turn_base_0")
+    return get_task(FILES)
 
 
 def calls(*named: tuple[str, dict[str, object]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(name, arguments) for name, arguments in named)
-
-
-def test_a_parse_error_stands_until_a_later_completion_calls_cleanly(files: Task) -> None:
-    turn = first_turn(files, [BROKEN], Protocol.SEAL)
-    assert (turn.label, turn.detail) == (Label.INVALID_TOOL_CALL, "parse_error")
-    mended = first_turn(files, [BROKEN, files.turns[0].ground_truth], Protocol.SEAL)
-    assert mended.label is Label.PASS
-    assert mended.flags == {Flag.RECOVERED}
 
 
 def test_a_turn_that_passes_has_recovered_only_where_a_later_call_made_it_good(files: Task) -> None:
@@ -68,34 +55,10 @@ def test_a_turn_that_passes_has_recovered_only_where_a_later_call_made_it_good(f
     assert first_turn(files, [right, unknown]).flags == frozenset()
     assert first_turn(files, [unknown, right]).flags == {Flag.RECOVERED}
     assert first_turn(files, [right, BROKEN], Protocol.SEAL).flags == frozenset()
+    mended = first_turn(files, [BROKEN, right], Protocol.SEAL)
+    assert (mended.label, mended.flags) == (Label.PASS, frozenset({Flag.RECOVERED}))
     strange = get_task("multi_turn_base_173")  # whose ground truth breaks a schema, and nothing makes it good
     assert not any(turn.flags for turn in play(strange, truth(strange)).diagnosis.turns)
-
-
-def test_an_unmended_schema_violation_names_tool_argument_and_kind(files: Task) -> None:
-    turn = first_turn(files, [calls(("cd", {"folder": 3}))])
-    assert (turn.label, turn.detail, turn.tool, turn.argument) == (Label.ARGUMENT_MISMATCH, "type", "cd", "folder")
-    turn = first_turn(files, [calls(("mkdir", {}))])
-    assert (turn.label, turn.detail, turn.argument) == (Label.ARGUMENT_MISMATCH, "missing", "dir_name")
-
-
-def test_a_violation_mended_by_the_same_tool_gives_way_to_the_next_rule(files: Task) -> None:
-    turn = first_turn(files, [calls(("cd", {"folder": 3}), ("cd", {"folder": "document"}))])
-    assert (turn.label, turn.detail, turn.tool) == (Label.MISSING_TOOL_CALL, "needed_tool", "mkdir")
-
-
-def test_an_error_of_a_wellformed_call_is_a_recovery_failure_unless_mended(files: Task) -> None:
-    turn = first_turn(files, [calls(("cd", {"folder": "nowhere"}))])
-    assert (turn.label, turn.tool) == (Label.RECOVERY_FAILURE, "cd")
-    turn = first_turn(files, [calls(("cd", {"folder": "nowhere"}), ("cd", {"folder": "document"}))])
-    assert turn.label is Label.MISSING_TOOL_CALL
-
-
-def test_an_invalid_call_is_mended_by_any_clean_success(files: Task) -> None:
-    turn = first_turn(files, [calls(("chdir", {"folder": "document"}))])
-    assert (turn.label, turn.detail, turn.tool) == (Label.INVALID_TOOL_CALL, "unknown_tool", "chdir")
-    turn = first_turn(files, [calls(("chdir", {}), ("pwd", {}))])
-    assert turn.label is Label.MISSING_TOOL_CALL
 
 
 def test_state_before_response_and_inherited_before_both(files: Task) -> None:
@@ -111,15 +74,38 @@ def test_state_before_response_and_inherited_before_both(files: Task) -> None:
     assert (turn.label, turn.detail) == (Label.RESPONSE_MISMATCH, "1 missing")
 
 
-def test_a_spurious_call_tells_whether_it_changed_the_state() -> None:
-    task = get_task("multi_turn_miss_func_16")
-    assert not task.turns[0].ground_truth
-    read = first_turn(task, [calls(("pwd", {}))])
-    assert (read.label, read.detail, read.tool) == (Label.SPURIOUS_TOOL_CALL, "state_unchanged", "pwd")
-    moved = first_turn(task, [calls(("cd", {"folder": "research"}))])
-    assert moved.detail == "state_unchanged", "the working directory is no state"
-    changed = first_turn(task, [calls(("touch", {"file_name": "x"}))])
-    assert changed.detail == "state_changed"
+TEMPTING = "multi_turn_miss_func_16"
+"""A task whose first turn needs no call."""
+NOWHERE, FOUND = ("cd", {"folder": "nowhere"}), ("cd", {"folder": "document"})
+CASES: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
+    "a parse error": (FILES, (BROKEN,), (Label.INVALID_TOOL_CALL, "parse_error")),
+    "a parse error, mended by any call": (FILES, (BROKEN, ("pwd", {})), (Label.MISSING_TOOL_CALL,)),
+    "a wrong type, and another tool": (FILES, (("cd", {"folder": 3}), ("pwd", {})), (Label.ARGUMENT_MISMATCH, "type")),
+    "a wrong type": (FILES, (("cd", {"folder": 3}),), (Label.ARGUMENT_MISMATCH, "type", "cd", "folder")),
+    "nothing given": (FILES, (("mkdir", {}),), (Label.ARGUMENT_MISMATCH, "missing", "mkdir", "dir_name")),
+    "a type, mended by the same tool": (
+        FILES,
+        (("cd", {"folder": 3}), FOUND),
+        (Label.MISSING_TOOL_CALL, "needed_tool", "mkdir"),
+    ),
+    "an error of a well-formed call": (FILES, (NOWHERE,), (Label.RECOVERY_FAILURE, "", "cd")),
+    "an error, mended": (FILES, (NOWHERE, FOUND), (Label.MISSING_TOOL_CALL,)),
+    "an unknown tool": (FILES, (("chdir", {}),), (Label.INVALID_TOOL_CALL, "unknown_tool", "chdir")),
+    "an unknown tool, mended by any call": (FILES, (("chdir", {}), ("pwd", {})), (Label.MISSING_TOOL_CALL,)),
+    "a spurious read": (TEMPTING, (("pwd", {}),), (Label.SPURIOUS_TOOL_CALL, "state_unchanged", "pwd")),
+    "a spurious move": (TEMPTING, (("cd", {"folder": "research"}),), (Label.SPURIOUS_TOOL_CALL, "state_unchanged")),
+    "a spurious change": (TEMPTING, (("touch", {"file_name": "x"}),), (Label.SPURIOUS_TOOL_CALL, "state_changed")),
+}
+"""By name: the task, what is done in its first turn, and the label, its detail, the tool and the argument."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_rule_on_a_case_made_for_it(name: str) -> None:
+    task, done, expected = CASES[name]
+    actions = [each if isinstance(each, str) else calls(each) for each in done]
+    turn = first_turn(get_task(task), actions, Protocol.SEAL)
+    found = (turn.label, turn.detail, turn.tool, turn.argument)
+    assert all(wanted in ("", one) for wanted, one in zip(expected, found, strict=False)), found
 
 
 def test_labels_of_table_6_follow_from_the_verdict(files: Task) -> None:
@@ -128,7 +114,7 @@ def test_labels_of_table_6_follow_from_the_verdict(files: Task) -> None:
     assert first_turn(files, [calls(("cd", {"folder": 3}))]).paper_label == "state_mismatch"
     second = play(files, [*truth(files)[:1], [calls(("pwd", {}))], *truth(files)[2:]]).diagnosis.turns[1]
     assert second.paper_label == "response_mismatch"
-    empty = get_task("multi_turn_miss_func_16")
+    empty = get_task(TEMPTING)
     assert first_turn(empty, []).paper_label == "correct_abstention"
     assert first_turn(empty, [calls(("pwd", {}))]).paper_label == "spurious_tool_call"
     assert first_turn(empty, [BROKEN]).paper_label == "correct_abstention", "the official checker sees no call"

@@ -17,13 +17,18 @@ from envs.task import JSON, ToolCall
 LS = ToolCall("ls", {})
 CD = ToolCall("cd", {"folder": "a"})
 
+
+def nested(value: JSON, times: int) -> JSON:
+    return nested([value], times - 1) if times else value
+
+
 NASTY_VALUES: tuple[JSON, ...] = (
     "", " ", "ünïcode ☃ 🦙 Ελ", 'both \' and "', "back\\slash \\n", "line\nbreak\r\ttab\x0b\u2028",
     "\x00\x1f\x7f", "lone \ud800 surrogate", "</tool_call>\n<tool_call>", "\n</tool_call>", "<|python_tag|>x",
-    "</think>x",
-    "a; b, c", "```", "'quoted'", '{"name": "ls"}', "__import__('os').system('true')", "{x} %s ${y}", "True", "None",
-    0, -1, 10**30, -(10**30), 0.0, -0.0, 0.1, -2.5e-300, 1e308, True, False, None,
-    [], {}, [[]], [None, [True, [1.5, ["x", {"k": [{}]}]]]], {"": None, "a b": {"'": '"', "ü": [1, -2]}}, ["a"] * 50,
+    "</think>x", "a; b, c", "```", "'quoted'", '{"name": "ls"}', "__import__('os').system('true')", "{x} %s ${y}",
+    "True", "None", 0, -1, 10**30, 0.0, -0.0, 0.1, -2.5e-300, 1e308, True, None, [], {}, [[]],
+    [None, [True, [1.5, ["x", {"k": [{}]}]]]], {"": None, "a b": {"'": '"', "ü": [1, -2]}}, ["a"] * 50,
+    nested("x", MAX_NESTING - 3),
 )  # fmt: skip
 
 Found = tuple[tuple[ToolCall, ...], tuple[tuple[int, bool], ...]]
@@ -48,19 +53,19 @@ def test_every_ground_truth_turn_survives_rendering_and_parsing(dialect: Dialect
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
-@pytest.mark.parametrize("value", NASTY_VALUES, ids=ascii)
-def test_nasty_values_survive_rendering_and_parsing(dialect: Dialect, value: JSON) -> None:
-    calls = (ToolCall("echo", {"content": value, "file_name": "x"}), LS, ToolCall("mean", {"numbers": [value, value]}))
-    for some in (calls[:1], calls):
-        parsed = dialect.parse(dialect.render_calls(some))
-        assert (parsed.calls, parsed.errors) == (some, ())
-        assert repr(parsed.calls) == repr(some)  # 1 == 1.0 == True, and 0.0 == -0.0, but not in a result's text
+def test_nasty_values_survive_rendering_and_parsing(dialect: Dialect) -> None:
+    for value in NASTY_VALUES:
+        calls = ToolCall("echo", {"content": value, "file_name": "x"}), LS, ToolCall("mean", {"numbers": [value] * 2})
+        for some in (calls[:1], calls[: 3 - (value == NASTY_VALUES[-1])]):
+            parsed = dialect.parse(dialect.render_calls(some))
+            assert (parsed.calls, parsed.errors) == (some, ())
+            assert repr(parsed.calls) == repr(some)  # 1 == 1.0 == True, and 0.0 == -0.0, but not in a result's text
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
-@pytest.mark.parametrize("prose", ["", " \n", "Done", "Done.", "Yes!", "I will call ls() now.", "5 [USD] is due", "5"])
-def test_words_are_an_answer_and_no_call(dialect: Dialect, prose: str) -> None:
-    assert found(dialect.name, prose) == ((), ())
+def test_words_are_an_answer_and_no_call(dialect: Dialect) -> None:
+    for prose in ("", " \n", "Done", "Done.", "Yes!", "I will call ls() now.", "5 [USD] is due", "5"):
+        assert found(dialect.name, prose) == ((), ())
     assert dialect.render_calls(()) == ""
 
 
@@ -84,43 +89,28 @@ QWEN: Sequence[tuple[str, Found]] = (
     # Names that are no text are tools that are not there.
     (block('{"name": null, "arguments": {}}') + LS_BLOCK, ((ToolCall("None", {}), LS), ())),
     (block('{"name": true, "arguments": {}}'), ((ToolCall("True", {}),), ())),
-    (block('{"name": 7, "arguments": {}}'), ((ToolCall("7", {}),), ())),
-    (block('{"arguments": {}}'), ((), ((0, True),))),
     # Nothing of a model's thoughts is read.
     (f"<think>\n{CD_BLOCK}<tool_call>\n</think>\n\n{LS_BLOCK}", ((LS,), ())),
     (f"<think>\n{LS_BLOCK}\n</think>\n\nI cannot do that.", ((), ())),
     (f"{THOUGHT}{block('{broken')}", ((), ((len(THOUGHT), False),))),
-    (f"{LS_BLOCK}</think>", ((), ())),
     (f"<think>{LS_BLOCK}", ((LS,), ())),
     (block('{"name": ["ls"], "arguments": {}}'), ((), ((0, True),))),
-    (block('{"name": "ls"}'), ((), ((0, True),))),
     (block('{"name": "ls", "parameters": {}}'), ((), ((0, True),))),
     (block('{"name": "cd", "arguments": ["a"]}'), ((), ((0, True),))),
     (block('{"name": "cd", "arguments": "{\\"folder\\": \\"a\\"}"}'), ((CD,), ())),
     (block('{"name": "cd", "arguments": "a"}'), ((), ((0, True),))),
-    (block('{"name": "cd", "arguments": "[1]"}'), ((), ((0, True),))),
     (block('[{"name": "ls", "arguments": {}}]'), ((), ((0, True),))),
-    (block('"ls"'), ((), ((0, True),))),
-    (block('{"name": "echo", "arguments": {"content": true}}'), ((ToolCall("echo", {"content": True}),), ())),
     (block('{"name": "cd", "arguments": {"folder": 1, "folder": "a"}}'), ((CD,), ())),
     ('<tool_call>\n{"name": "ls", "arguments": {}}', ((), ((0, False),))),
     ('<tool_call>{"name": "ls", "arguments": {}}</tool_call>', ((), ((0, False),))),
-    (f"{LS_BLOCK} <tool_call>", ((LS,), ((len(LS_BLOCK) + 1, False),))),
     (f"so <tool_call> {LS_BLOCK}", ((LS,), ((3, False),))),
     (f"<tool_call><tool_call> {LS_BLOCK}", ((LS,), ((0, False),))),
     # As the official lazy pattern does, a block runs from the first opening tag to the next closing one.
     (f"<tool_call>\n{LS_BLOCK}", ((), ((0, False),))),
-    (f"<tool_call>\n</tool_call>{LS_BLOCK}", ((), ((0, False),))),
-    ("</tool_call>", ((), ())),
     (block("[" * (MAX_NESTING + 1)) + LS_BLOCK, ((LS,), ((0, False),))),
     (LS_BLOCK + " " * MAX_CHARACTERS, ((), ((0, True),))),
     ("a word " * MAX_CHARACTERS, ((), ())),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(("completion", "expected"), QWEN, ids=[ascii(row[0])[:60] for row in QWEN])
-def test_qwen_reads(completion: str, expected: Found) -> None:
-    assert found("qwen", completion) == expected
 
 
 def test_what_is_spoken_stands_behind_the_thoughts() -> None:
@@ -140,7 +130,6 @@ FLAGS = ToolCall("f", {"a": True, "b": False, "c": None})
 
 LLAMA: Sequence[tuple[str, Found]] = (
     (LS_JSON, ((LS,), ())),
-    (f"  \n{LS_JSON}\n", ((LS,), ())),
     (f"[{LS_JSON}, {CD_JSON}]", ((LS, CD), ())),
     (f"{LS_JSON}; {CD_JSON}", ((LS, CD), ())),
     (f"{LS_JSON};{CD_JSON};", ((LS, CD), ())),
@@ -154,15 +143,11 @@ LLAMA: Sequence[tuple[str, Found]] = (
     (spoken(f" {{}}; {LS_JSON}"), ((LS,), ((15, True),))),
     (f"Sure: {LS_JSON}", ((), ((6, True),))),
     (f"{LS_JSON} is the call", ((), ((0, True),))),
-    (f"{LS_JSON}; ls()", ((), ((0, True),))),
-    ('{"name": "ls"', ((), ((0, True),))),
     ('{"name": "ls", "arguments": {}}', ((), ((0, True),))),
     ('{"parameters": {}}', ((), ((0, True),))),
     ('{"name": "ls", "parameters": []}', ((), ((0, True),))),
-    ('{"name": "ls", "parameters": "{}"}', ((), ((0, True),))),
     (f'[1, {LS_JSON}, "x"]', ((LS,), ((0, True), (0, True)))),
     (f"{LS_JSON}; 7", ((LS,), ((len(LS_JSON) + 2, True),))),
-    ('{"name": 7, "parameters": {}}', ((ToolCall("7", {}),), ())),
     # The tag goes wherever it stands, and positions are those of the completion.
     ('{"name": "cd", "parameters": {"folder": "<|python_tag|>a"}}', ((CD,), ())),
     (f"<|python_tag|>{LS_JSON};<|python_tag|> 7", ((LS,), ((14 + len(LS_JSON) + 1 + 14 + 1, True),))),
@@ -171,26 +156,13 @@ LLAMA: Sequence[tuple[str, Found]] = (
     ("{'name': 'f', 'parameters': {'a': True, 'b': False, 'c': None}}", ((FLAGS,), ())),
     ("[{'name': 'ls', 'parameters': {}}, {'name': 'cd', 'parameters': {'folder': 'a'}}]", ((LS, CD), ())),
     ("{'name': 'cd', 'parameters': {'folder': __import__('os').sep}}", ((), ((0, True),))),
-    ("{'name': 'cd', 'parameters': {'folder': 'a' + 'b'}}", ((), ((0, True),))),
     ("{'name': 'f', 'parameters': {**{}}}", ((), ((0, True),))),
     # The official handler evaluates the text, so that a bare word is an error; JSON's words are none.
     ("[{'name': 'cd', 'parameters': {folder: 'a'}}]", ((), ((0, True),))),
-    ("[{'name': 'cd', 'parameters': {'folder': ['a', b]}}]", ((), ((0, True),))),
     ("{'name': 'f', 'parameters': {'a': true, 'b': false, 'c': null}}", ((FLAGS,), ())),
     ("[" * (MAX_NESTING + 1), ((), ((0, True),))),
     (LS_JSON + ';' * MAX_CHARACTERS, ((), ((0, True),))),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(("completion", "expected"), LLAMA, ids=[ascii(row[0])[:60] for row in LLAMA])
-def test_llama3_json_reads(completion: str, expected: Found) -> None:
-    assert found("llama3_json", completion) == expected
-
-
-def test_a_leading_tag_moves_no_place_in_a_message() -> None:
-    parse = DIALECTS["llama3_json"].parse
-    (error,) = parse('<|python_tag|>{"name": "ls", "parameters": {oops}}').errors
-    assert "(char 44)" in error.message
 
 
 def f(value: JSON) -> Found:
@@ -201,15 +173,11 @@ TOOLACE: Sequence[tuple[str, Found]] = (
     ("[ls()]", ((LS,), ())),
     ("[ls(), cd(folder='a')]", ((LS, CD), ())),
     ("ls()", ((LS,), ())),
-    ("ls(), cd(folder='a')", ((LS, CD), ())),
     ("[ls()", ((LS,), ())),
-    ("ls()]", ((LS,), ())),
     ("```\n[ls()]\n```", ((LS,), ())),
-    (" `ls()` ", ((LS,), ())),
     ("[]", ((), ())),
     ("[cd('a')]", ((ToolCall("cd", {}),), ((0, False),))),
     ("\n[ls(), mv('x', destination='y')]", ((LS, ToolCall("mv", {"destination": "y"})), ((1, False),))),
-    ("[cd(*['a'])]", ((ToolCall("cd", {}),), ((0, False),))),
     ("[cd(folder=a)]", ((CD,), ())),
     ("[f(a=...)]", f("...")),
     ("[f(a=-1)]", f(-1)),
@@ -218,7 +186,6 @@ TOOLACE: Sequence[tuple[str, Found]] = (
     ("[f(a=1, a=2)]", f(2)),
     ("[f(a='\\d \\q')]", f("\\d \\q")),
     ("[f(a='one' ' two')]", f("one two")),
-    ("[f(a=False)]", f(False)),
     ("[f(a=false)]", f("false")),
     ("[math.f(a=1)]", ((ToolCall("math.f", {"a": 1}),), ())),
     # The official decoder's names of these calls; no simulator has them, and the inner call is never made.
@@ -229,33 +196,32 @@ TOOLACE: Sequence[tuple[str, Found]] = (
 TOOLACE_ERRORS = (
     *("[f(a=ls())]", "[f(a=[ls()])]", "[f(a={'k': ls()})]", "[f(a={ls(): 1})]", "[f(a=1 + 1)]", "[f(a=9**9**9)]"),
     *("[f(a=+1)]", "[f(a=--1)]", "[f(a=not 1)]", "[f(a=1 if 1 else 2)]", "[f(a=1 < 2)]", "[f(a=1 or 2)]", "[f(a=1j)]"),
-    *("[f(a=lambda: 1)]", "[f(a=f'{1}')]", "[f(a=b'x')]", "[f(a=[x for x in y])]", "[f(a=(x for x in y))]"),
-    *("[f(a={1, 2})]", "[f(a={**b})]", "[f(a=[*b])]", "[f(**{'a': 1})]", "[f(a=(b := 1))]", "[f(a=b.c)]"),
-    "[f(a=b[0])]",
-    *("[f(a={(1, 2): 3})]", f"[f(a=0x{'f' * 4000})]", "[ls]", "[ls(), 5]", "[ls()] done", "ls(a=1", "[import os]"),
-    *("[f(a='\x00')]", "[f(a='\ud800')]", "[" * (MAX_NESTING + 1), f"[f(a='{'x' * MAX_PYTHON_CHARACTERS}')]"),
+    *("[f(a=lambda: 1)]", "[f(a=f'{1}')]", "[f(a=b'x')]", "[f(a=[x for x in y])]", "[f(a={1, 2})]", "[f(a={**b})]"),
+    *("[f(a=[*b])]", "[f(**{'a': 1})]", "[f(a=(b := 1))]", "[f(a=b.c)]", "[f(a=b[0])]", "[f(a={(1, 2): 3})]"),
+    *(f"[f(a=0x{'f' * 4000})]", "[ls]", "[ls(), 5]", "[ls()] done", "ls(a=1", "[import os]", "[f(a='\x00')]"),
+    *("[f(a='\ud800')]", "[" * (MAX_NESTING + 1), f"[f(a='{'x' * MAX_PYTHON_CHARACTERS}')]"),
     f"[f(a='{'{' * (MAX_BRACES + 1)}')]",
 )
 
 
-@pytest.mark.parametrize("completion", TOOLACE_ERRORS, ids=lambda completion: ascii(completion)[:60])
-def test_toolace_refuses_all_that_is_not_a_literal(completion: str) -> None:
-    assert found("toolace", completion) == ((), ((0, True),))
-    assert found("toolace", f"\n  {completion}") == ((), ((3, True),))
+READ = {
+    "qwen": QWEN,
+    "llama3_json": LLAMA,
+    "toolace": (*TOOLACE, *((text, ((), ((0, True),))) for text in TOOLACE_ERRORS)),
+}
+ROWS = [(dialect, *row) for dialect, rows in READ.items() for row in rows]
 
 
-@pytest.mark.parametrize(("completion", "expected"), TOOLACE, ids=[ascii(row[0])[:60] for row in TOOLACE])
-def test_toolace_reads(completion: str, expected: Found) -> None:
-    assert found("toolace", completion) == expected
+@pytest.mark.parametrize(("dialect", "completion", "expected"), ROWS, ids=[ascii(row[1])[:60] for row in ROWS])
+def test_exactly_these_calls_and_errors_are_read(dialect: str, completion: str, expected: Found) -> None:
+    assert found(dialect, completion) == expected
+    if completion in TOOLACE_ERRORS:
+        assert found(dialect, f"\n  {completion}") == ((), ((3, True),))
 
 
-def test_nesting_up_to_the_bound_is_read() -> None:
-    value: JSON = "x"
-    for _ in range(MAX_NESTING - 3):
-        value = [value]
-    call = ToolCall("echo", {"content": value})
-    for dialect in DIALECTS.values():
-        assert dialect.parse(dialect.render_calls([call])).calls == (call,), dialect.name
+def test_a_leading_tag_moves_no_place_in_a_message() -> None:
+    (error,) = DIALECTS["llama3_json"].parse('<|python_tag|>{"name": "ls", "parameters": {oops}}').errors
+    assert "(char 44)" in error.message
 
 
 HIDDEN = ('["' + "]" * 600 + '",' + "[" * 600 + "]" * 600 + "]", '["]",' * 600 + "1" + "]" * 600)
@@ -317,17 +283,10 @@ def test_qwen_renders_tools_as_the_official_handler_does() -> None:
 
 @pytest.mark.parametrize("name", ["llama3_json", "toolace"])
 def test_prompted_dialects_show_the_documents_as_json(name: str) -> None:
-    tools = [all_tools()["cd"], all_tools()["post_tweet"]]
-    text = get_dialect(name).render_tools(tools)
-    assert all(json.dumps(tool.document["description"]) in text for tool in tools)
-    documents: list[JSON] = []
-    decoder = json.JSONDecoder()
-    position = text.find("[\n    {\n" if name == "toolace" else '{\n    "name"')
-    while position >= 0 and len(documents) < 2:
-        value, position = decoder.raw_decode(text, position)
-        documents += value if isinstance(value, list) else [value]
-        position = text.find("{\n", position)
-    assert documents == [tool.document for tool in tools]
+    documents = [dict(all_tools()[tool].document) for tool in ("cd", "post_tweet")]
+    text = get_dialect(name).render_tools([all_tools()[tool] for tool in ("cd", "post_tweet")])
+    for shown in [documents] if name == "toolace" else documents:
+        assert json.dumps(shown, indent=4) in text
 
 
 def test_results_are_shown_in_the_family_s_way() -> None:

@@ -10,7 +10,7 @@ from envs.allowance import Cost
 from envs.errors import EnvironmentFault, UserError
 from envs.task import ToolCall, Turn
 from envs.world import CallResult
-from tests.envs.own_tasks import Guest, Player, call, own_task, played
+from tests.envs.own_tasks import Guest, Player, Rude, call, own_task, played
 
 
 class Unequal:
@@ -89,9 +89,19 @@ def test_what_a_user_must_give_is_told_to_the_user() -> None:
         played(dataclasses.replace(own_task("own_8", "slow", Turn("Hello.", ())), setting=Lacking()), "Hello.")
 
 
-def test_a_user_that_cannot_be_made_is_a_fault_of_the_environment() -> None:
-    def nobody() -> Guest:
-        raise KeyError("nobody")
+def nobody() -> Guest:
+    raise KeyError("nobody")
 
-    with pytest.raises(EnvironmentFault, match=r"own_6: its user failed: KeyError\('nobody'\)"):
-        played(own_task("own_6", "slow", Turn("Hello.", ()), user=nobody), "Hello.")
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"user": nobody}, r"user failed: KeyError\('nobody'\)"),
+        ({"user": Rude}, r"user failed: ZeroDivisionError\('by completions'\)"),
+        ({"goal": lambda state: state["nothing"]}, "goal failed: KeyError"),
+    ],
+)
+def test_a_user_or_a_goal_that_raises_is_one_too(more: dict[str, Any], said: str) -> None:
+    turns = (Turn("Hello.", ()), *[Turn("…", ())] * ("user" in more))
+    with pytest.raises(EnvironmentFault, match=f"own_6: its {said}"):
+        played(own_task("own_6", "slow", *turns, **more), "Hello.")

@@ -7,7 +7,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import TypeVar
 
@@ -28,13 +28,12 @@ from envs.toolworld import tasks
 from envs.toolworld.shown_tools import DESCRIPTIONS
 from policies.curator.rules import GUIDELINE_FOR
 from policies.tiny.behaviours import CURATOR_WORDINGS, SOLVER_WORDINGS
-from tests.conftest import TABLE
 from tests.envs.advice import ADVICE
 from tests.envs.hiding import HIDING, encoded
 
 SHIPPED = (*GUIDELINE_FOR.values(), *SOLVER_WORDINGS.all, *CURATOR_WORDINGS.all)
 AAPL = base64.b64encode(b"AAPL").decode()
-DERIVED = settings(max_examples=100, derandomize=True, database=None, deadline=None)
+DERIVED = settings(max_examples=120, derandomize=True, database=None, deadline=None)
 T = TypeVar("T")
 
 
@@ -70,9 +69,7 @@ def values(least: int = 3) -> tuple[str, ...]:
     found = dict.fromkeys(
         value if isinstance(value, str) else f"{value:g}" if value == int(value) else str(value)
         for task in pool()
-        for turn in task.turns
-        for call in turn.ground_truth
-        for value in leaves(dict(call.arguments))
+        for value in arguments(task)
         if not isinstance(value, bool) and len(str(value)) <= 60 and "\n" not in str(value)
     )
     return tuple(value for value in found if len("".join(parts(value))) >= least and not is_free(value))
@@ -83,12 +80,11 @@ def is_free(value: str) -> bool:
     return is_public(" ".join(words)) or (len(words) <= 2 and all(map(is_ordinary, words)))
 
 
-def hides(value: str, way: str) -> Iterator[str]:
+def hides(value: str, way: str) -> list[str]:
     """Guidelines that tell a value, at each place of one."""
     hidden = HIDING[way](value)
-    for text in (hidden, f"Use {hidden} where it fits.", f"If in doubt, think of {hidden}"):
-        if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
-            yield text
+    texts = (hidden, f"Use {hidden} where it fits.", f"If in doubt, think of {hidden}")
+    return [text for text in texts if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable()]
 
 
 @pytest.mark.parametrize("way", HIDING)
@@ -96,10 +92,9 @@ def test_a_value_is_found_however_it_is_hidden(way: str) -> None:
     rng = random.Random(way)
     chosen = rng.sample(values(), 40)
     assert len(values()) > 1_500
-    for value in chosen:
-        if value.isascii():
-            for text in hides(value, way):
-                assert turned_down(text), (value, text)
+    for value in filter(str.isascii, chosen):
+        for text in hides(value, way):
+            assert turned_down(text), (value, text)
 
 
 def test_encoded_values_are_found_inside_longer_strings() -> None:
@@ -127,19 +122,13 @@ def test_examples_of_leaks(text: str) -> None:
 
 @cache
 def of_the_benchmark() -> LeakGuard:
-    """The guard over BFCL's tasks and one with a decimal."""
-    return LeakGuard([*load_tasks().values(), generated_with_decimal()])
+    """The guard over BFCL's tasks and a generated one with the argument 2.3."""
+    decimal = next(task for task in pool()[800:] if 2.3 in arguments(task))
+    return LeakGuard([*load_tasks().values(), decimal])
 
 
-def generated_with_decimal() -> Task:
-    """A generated task with the argument 2.3."""
-    return next(task for task in pool()[800:] if any(value == 2.3 for value in arguments(task)))
-
-
-def arguments(task: Task) -> Iterator[JSON]:
-    for turn in task.turns:
-        for call in turn.ground_truth:
-            yield from leaves(dict(call.arguments))
+def arguments(task: Task) -> list[JSON]:
+    return [value for turn in task.turns for call in turn.ground_truth for value in leaves(dict(call.arguments))]
 
 
 @pytest.mark.parametrize(
@@ -163,50 +152,42 @@ def test_no_sensible_guideline_is_turned_down() -> None:
     for text in (*ADVICE, *SHIPPED):
         assert turned_down(text) is None, text
         assert turned_down(text.lower()) is None, text
-    for start in range(0, len(ADVICE), MAX_GUIDELINES):
-        assert whole().check(Interface(guidelines=ADVICE[start : start + MAX_GUIDELINES])) is None
-    assert whole().check(Interface(guidelines=SHIPPED[:MAX_GUIDELINES])) is None
+    for texts in (ADVICE[:MAX_GUIDELINES], ADVICE[-MAX_GUIDELINES:], SHIPPED[:MAX_GUIDELINES]):
+        assert whole().check(Interface(guidelines=texts)) is None
 
 
-def test_the_public_documentation_may_be_repeated(record_property: Callable[[str, object], None]) -> None:
+def test_the_public_documentation_may_be_repeated() -> None:
     for tool in all_tools().values():
         for word in (tool.name, *(parameter.name for parameter in tool.parameters)):
             assert turned_down(f"Mind `{word}` and '{word}'.") is None, word
         for parameter in tool.parameters:
             for value in parameter.enum:
                 assert turned_down(f"{parameter.name} can be '{value}', {value} or {value.upper()}.") is None
+    documented = (
+        leaf for tool in all_tools().values() for leaf in leaves(dict(tool.document)) if isinstance(leaf, str)
+    )
     sentences = {
         sentence[:MAX_GUIDELINE_CHARACTERS]
-        for text in (
-            *DESCRIPTIONS.values(),
-            *(text for tool in all_tools().values() for text in strings(tool.document)),
-        )
+        for text in (*DESCRIPTIONS.values(), *documented)
         for sentence in re.split(r"(?<=[.!?])\s+", text)
         if sentence.strip()
     }
     rejected = sorted(sentence for sentence in sentences if turned_down(sentence) is not None)
-    rows = [f"hand-written guidelines 0 of {len(ADVICE)}", f"documentation {len(rejected)} of {len(sentences)}"]
-    record_property(TABLE, "turned down although public: " + ", ".join(rows))
     assert len(sentences) > 800
     assert len(rejected) <= len(sentences) // 200, rejected
 
 
-def strings(value: JSON) -> Iterator[str]:
-    return (leaf for leaf in leaves(dict(value)) if isinstance(leaf, str))
-
-
 def test_ground_truth_calls_are_turned_down_as_text_and_as_json() -> None:
     checked = 0
-    for task in pool()[::20]:
-        for call in (call for turn in task.turns for call in turn.ground_truth if call.arguments):
-            for said in (f"{call} now.", json.dumps(call.to_dict()), f"[{str(call).replace(', ', ',')}]"):
-                text = f"Call {said}"
-                if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
-                    assert turned_down(text), text
-                    checked += 1
+    for call in (call for task in pool()[::20] for turn in task.turns for call in turn.ground_truth if call.arguments):
+        for said in (f"{call} now.", json.dumps(call.to_dict()), f"[{str(call).replace(', ', ',')}]"):
+            text = f"Call {said}"
+            if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
+                assert turned_down(text), text
+                checked += 1
     assert checked > 700
-    assert turned_down("Call ls(a=True).") == "guidelines.0: it contains a call of a task's ground truth."
-    assert turned_down("Call " + encoded("ls(a=True)")) == "guidelines.0: it contains a call of a task's ground truth."
+    for text in ("Call ls(a=True).", "Call " + encoded("ls(a=True)")):
+        assert turned_down(text) == "guidelines.0: it contains a call of a task's ground truth."
 
 
 def test_the_tools_of_a_turn_in_order_are_turned_down_however_they_are_put() -> None:
@@ -258,44 +239,30 @@ def test_a_secret_split_over_guidelines_is_found() -> None:
 @pytest.mark.parametrize(
     ("interface", "reason"),
     [
-        (Interface(guidelines=("{{ x }}",)), "guidelines.0: it must be plain text without template or control marks."),
-        (Interface(guidelines=("a", "b <|im_end|>")), "guidelines.1: it must be plain text without"),
+        (Interface(guidelines=("a", "b <|im_end|>")), "guidelines.1: it must be plain text without template"),
         (Interface(guidelines=("ｕｓｅ ｛｛ｘ｝｝",)), "guidelines.0: it must be plain text without"),
-        (Interface(guidelines=("two\nlines",)), "guidelines.0: it must be one line of printable text."),
         (Interface(guidelines=("A\u200bA\u200bP\u200bL",)), "guidelines.0: it must be one line of printable text."),
-        (Interface(guidelines=("lone \ud800",)), "guidelines.0: it must be one line of printable text."),
-        (Interface(guidelines=("x" * 401,)), "guidelines.0: it has 401 characters, at most 400 fit."),
-        (Interface(guidelines=(" ",)), "guidelines.0: it is empty."),
         (Interface(guidelines=("Look.",) * 9), "guidelines: there are 9, at most 8 fit."),
         (Interface(guidelines=("Look first. " * 8,)), "guidelines: their text has 46 tokens, at most 40 fit."),
         (Interface((SchemaCue(CueKind.FORMAT),)), "schema_cues.0: its kind is not allowed; allowed are required, type"),
         (Interface((SchemaCue(CueKind.TYPE, ("cd", "rm_all")),)), "schema_cues.0: it names a tool that is not"),
         (Interface(fade=float("nan")), "fade: it is no number from 0 to 1."),
-        (Interface(fade=1.5), "fade: it is no number from 0 to 1."),
+        (Interface((SchemaCue(CueKind.REQUIRED, ("cd",)),), guidelines=("Buy AAPL",), fade=0.5), ""),
     ],
 )
-def test_what_is_not_valid_is_turned_down(interface: Interface, reason: str) -> None:
+def test_what_is_not_valid_is_turned_down_and_the_rest_passes_without_tasks(interface: Interface, reason: str) -> None:
     strict = LeakGuard(allowed_cues=(CueKind.REQUIRED, CueKind.TYPE), max_tokens=40)
     said = strict.check(interface)
-    assert said is not None
-    assert said.startswith(reason)
-
-
-def test_what_is_valid_passes_without_tasks() -> None:
-    strict = LeakGuard(allowed_cues=(CueKind.REQUIRED,), max_tokens=40)
-    assert strict.check(Interface.plain()) is None
-    cues = (SchemaCue(CueKind.REQUIRED, ("cd",)),)
-    assert strict.check(Interface(cues, guidelines=("Look first.",), fade=0.5)) is None
-    assert turned_down("Buy AAPL", strict) is None
+    assert (said or "").startswith(reason)
+    assert (said is None) == (not reason)
 
 
 def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
     text = Interface(guidelines=("Look first.", "Then act."))
-    counted: list[str] = []
-    strict = LeakGuard(max_tokens=6, count_tokens=lambda said: counted.append(said) or len(said.split()))  # type: ignore[func-returns-value]
+    counts = {guidelines_text(text): 7}
+    strict, lax = (LeakGuard(max_tokens=most, count_tokens=counts.__getitem__) for most in (6, 7))
     assert strict.check(text) == "guidelines: their text has 7 tokens, at most 6 fit."
-    assert counted == [guidelines_text(text)]
-    assert LeakGuard(max_tokens=7, count_tokens=lambda said: len(said.split())).check(text) is None
+    assert lax.check(text) is None
     assert estimate_tokens("Guidelines:\n- Look, ü 12") == 4 + 1 + 1 + 2 + 1 + 2 + 2
 
 
@@ -307,15 +274,6 @@ HOSTILE = (
 )
 
 
-@DERIVED
-@given(texts=st.lists(st.one_of(*HOSTILE), max_size=8))
-def test_hostile_text_never_raises_and_costs_little(texts: list[str]) -> None:
-    watched = whole()
-    said, took = timed(lambda: watched.check(Interface(guidelines=tuple(texts))))
-    assert said is None or (said.isprintable() and len(said) < 100)
-    assert took < 1.0
-
-
 NESTED = "".join(f"\\x{byte:02x}" for byte in encoded("&#" * 40).encode())
 WORST = (
     *("cd(" * 133, "name" * 100, "ﷺ" * 400, "a " * 200, "e " * 200, AAPL[:-1] * 40, "%25" * 133, "&amp;" * 80),
@@ -323,10 +281,12 @@ WORST = (
 )
 
 
-@pytest.mark.parametrize("text", WORST)
-def test_the_worst_texts_are_bounded(text: str) -> None:
+@DERIVED
+@given(texts=st.lists(st.one_of(*HOSTILE), max_size=8) | st.sampled_from(WORST).map(lambda text: [text] * 8))
+def test_hostile_text_never_raises_and_costs_little(texts: list[str]) -> None:
     watched = whole()
-    _, took = timed(lambda: watched.check(Interface(guidelines=(text,) * 8)))
+    said, took = timed(lambda: watched.check(Interface(guidelines=tuple(texts))))
+    assert said is None or (said.isprintable() and len(said) < 100)
     assert took < 1.0
 
 

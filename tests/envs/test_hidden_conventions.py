@@ -50,7 +50,7 @@ def played(task: Task, call: ToolCall, interface: Interface = Interface.plain())
     return info["diagnosis"], shown + result
 
 
-@pytest.mark.parametrize("tool", TOOLS[:24], ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", TOOLS[:12], ids=lambda tool: tool.name)
 def test_only_the_convention_passes_and_the_profile_names_it(tool: HiddenTool) -> None:
     task, (slots,) = compose(random.Random(tool.name), "hidden_x", "train", [tool], [tool])
     assert played(task, task.turns[0].ground_truth[0])[0].success
@@ -67,43 +67,28 @@ def test_only_the_convention_passes_and_the_profile_names_it(tool: HiddenTool) -
         assert tool.convention.word not in re.findall(r"\w+", shown), "no cue states the convention"
 
 
-def test_documents_have_no_convention() -> None:
-    conventions = {each.word for some in CONVENTIONS.values() for each in some}
-    for tool in SOURCE.tools().values():
-        (shown,) = show_tools(EVERY_CUE, (tool,))
-        assert not conventions.intersection(re.findall(r"\w+", json.dumps(dict(shown.document))))
-
-
-def test_every_tool_has_a_name_of_its_own() -> None:
-    assert len(SOURCE.tools()) == len({tool.name for n in (*range(SETS), *DEMONSTRATION_SETS) for tool in tool_set(n)})
-    assert len(SOURCE.tools()) == 12 * (SETS + len(DEMONSTRATION_SETS))
-
-
 def test_new_tools_enter_over_training_and_evaluation_has_all() -> None:
-    pool = SOURCE.pool("train", difficulty="7")
-    tools = tool_set(7)
+    pool, tools = SOURCE.pool("train", difficulty="7"), [tool.name for tool in tool_set(7)]
     for stage in range(5):
-        entered = {tool.name for tool in tools[: ENTERING * (stage + 1)]}
+        entered = tools[: ENTERING * (stage + 1)]
         tasks = [SOURCE.task(pool.task_id(stage * STAGE + number, seed=3)) for number in range(STAGE)]
         needed = [task.turns[0].ground_truth[0].name for task in tasks]
-        assert set(needed) <= entered
-        assert {tool.name for task in tasks for tool in task.all_tools} == entered
-        newest = {tool.name for tool in tools[: ENTERING * (stage + 1)][-ENTERING:]}
-        assert sum(name in newest for name in needed) >= STAGE / 2 - 10
+        assert set(needed) <= set(entered)
+        assert {tool.name for task in tasks for tool in task.all_tools} == set(entered)
+        assert sum(name in entered[-ENTERING:] for name in needed) >= STAGE / 2 - 10
     dev = [SOURCE.task(SOURCE.pool("dev", difficulty="7").task_id(number)) for number in range(100)]
-    assert {task.turns[0].ground_truth[0].name for task in dev} == {tool.name for tool in tools}
+    assert {task.turns[0].ground_truth[0].name for task in dev} == set(tools)
 
 
 def test_parts_share_no_value_and_tasks_are_made_again_from_their_ids() -> None:
-    values = {}
+    values = []
     for part in SOURCE.parts:
         pool = SOURCE.pool(part)
         tasks = [SOURCE.task(pool.task_id(number)) for number in range(400)]
-        values[part] = {str(call) for task in tasks for call in task.turns[0].ground_truth}
+        values.append({str(call) for task in tasks for call in task.turns[0].ground_truth})
         assert [SOURCE.task(task.id).turns for task in tasks] == [task.turns for task in tasks]
         assert all(pool.holds(task.id) and SOURCE.owns(task.id) for task in tasks)
-    assert not values["train"] & values["dev"]
-    assert not values["test"] & (values["train"] | values["dev"])
+    assert sum(map(len, values)) == len(set.union(*values))
 
 
 @pytest.mark.parametrize("task_id", ["hidden_train_20_000001", "hidden_train_0_1", "hidden_eval_0_000001", "hidden_"])
@@ -114,9 +99,14 @@ def test_an_unknown_id_is_one_sentence(task_id: str) -> None:
         SOURCE.pool("train", difficulty=str(SETS))
 
 
-def test_the_guard_accepts_a_guideline_that_states_a_convention() -> None:
+def test_no_document_states_a_convention_and_the_guard_accepts_a_guideline_that_does() -> None:
+    conventions = {each.word for some in CONVENTIONS.values() for each in some}
+    for tool in SOURCE.tools().values():
+        (shown,) = show_tools(EVERY_CUE, (tool,))
+        assert not conventions.intersection(re.findall(r"\w+", json.dumps(dict(shown.document))))
+    assert len(SOURCE.tools()) == 12 * (SETS + len(DEMONSTRATION_SETS)), "every tool has a name of its own"
     pool = SOURCE.pool("train")
     guard = LeakGuard([SOURCE.task(pool.task_id(number)) for number in range(200)])
-    for tool in tool_set(0):
-        text = f"Give {tool.name} {tool.convention.word}."
+    for hidden in tool_set(0):
+        text = f"Give {hidden.name} {hidden.convention.word}."
         assert guard.check(Interface(guidelines=(text,))) is None, text

@@ -11,45 +11,38 @@ from typing import Any
 
 import pytest
 
-from envs.allowance import CHARACTERS_A_TOKEN, DIALOGUE_KEPT, MAX_COMPLETION, STEP_WORK, Cost
+from envs.allowance import CHARACTERS_A_TOKEN, DIALOGUE_KEPT, MAX_COMPLETION, STEP_WORK
 from envs.bfcl.tasks import get_task, load_tasks
-from envs.bfcl.world import Simulators, SimulatorWorld, simulators_of
+from envs.bfcl.world import Simulators, SimulatorWorld
 from envs.diagnosis import Label, diagnose_turn
-from envs.dialects import DIALECTS, Dialect
-from envs.dialogue import CONTEXT, Dialogue, Protocol
-from envs.task import JSON, Task, ToolCall
+from envs.dialogue import CONTEXT, Protocol
+from envs.task import JSON, ToolCall
 from envs.toolworld import generate
+from envs.toolworld.words import SPLITS
 from envs.trace import Availability, CallRecord, Step
 from envs.verifier import Outcome, TruthTurn, TurnVerdict, prepare
 from envs.world import World
 from tests.bench.hostile_calls import COMPACT, FEEDBACK, everything, filled
-from tests.bench.hostile_states import INTO_ITSELF, call
-from tests.envs.players import begun, play_ground_truth, results_shown
+from tests.bench.hostile_states import call
+from tests.envs.players import begun, play_ground_truth, records, results_shown
 
 STEP_S = 1.0
 STEP_MIB = 64
 DIALOGUE_MIB = 256
-NOT_EXECUTED = "not executed"
+NOT_EXECUTED, SHOWN = "not executed", Availability.SHOWN
 
 
 @pytest.mark.parametrize(
     ("part", "measure", "every"), [("arguments", "time", 128), ("grown", "time", 40), ("accumulated", "memory", 7)]
 )
-def test_the_search_finds_no_step_that_costs_too_much(
-    part: str, measure: str, every: int, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_search_finds_no_step_that_costs_too_much(part: str, measure: str, every: int) -> None:
     command = [sys.executable, "-m", "tests.bench.hostile_calls", part, measure, str(every)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, f"{done.returncode} after {done.stderr[-2_000:]}"
     found = json.loads(done.stdout)
-    record_property("table", f"{part}: {found}")
     assert found["steps"] > 10
     assert found["step"] < (STEP_S if measure == "time" else STEP_MIB), found
     assert found["held"] < DIALOGUE_MIB, found
-
-
-def run(target: World, tool: str, **arguments: JSON) -> str:
-    return target.execute(ToolCall(tool, arguments)).text
 
 
 def world(name: str, calls: Sequence[ToolCall] = (), *, padded: bool = False, **config: JSON) -> SimulatorWorld:
@@ -68,15 +61,10 @@ def logarithm(value: JSON, base: JSON) -> tuple[Callable[[], SimulatorWorld], To
 
 FOUND: dict[str, tuple[Callable[[], SimulatorWorld], ToolCall]] = {
     "an exponent of a thousand digits": logarithm("1e" + "9" * 1_000, 2),
-    "a base of four thousand": logarithm(2, "1e-" + "9" * 4_000),
     "mpmath's pattern for complex numbers": logarithm("1" * 30_000 + "jx", 2),
     "a text times a rate": (
         lambda: world("TravelAPI"),
         call("compute_exchange_rate", base_currency="USD", target_currency="JPY", value="\U000e0001" * 90_000),
-    ),
-    "a date for each route": (
-        lambda: world("TravelAPI", padded=True),
-        call("get_flight_cost", travel_from="SFO", travel_to="LAX", travel_date="é" * 90_000, travel_class="first"),
     ),
     "copies of a large file": (
         lambda: world(
@@ -89,10 +77,6 @@ FOUND: dict[str, tuple[Callable[[], SimulatorWorld], ToolCall]] = {
     "a long user name in every ticket": (
         lambda: world("TicketAPI", [LOGIN, *[call("create_ticket", title="x")] * 1_000]),
         call("get_user_tickets"),
-    ),
-    "a long keyword for every tweet": (
-        lambda: world("TwitterAPI", [call("post_tweet", content="x")] * 700, authenticated=True),
-        call("search_tweets", keyword="É" * 30_000),
     ),
     "one list in every tweet": (
         lambda: world(
@@ -121,27 +105,10 @@ def test_what_was_found_is_refused_at_once_and_changes_nothing(name: str) -> Non
 
 
 def test_messages_whose_ids_are_used_up_are_refused() -> None:
-    ids = list(range(10_000, 100_000))
-    target = world("MessageAPI", current_user="USR001", generated_ids=set(ids))
-    assert "too much" in run(target, "send_message", receiver_id="USR002", message="x")
-    assert "sent" in run(world("MessageAPI", current_user="USR001"), "send_message", receiver_id="USR002", message="x")
-
-
-def test_a_folder_in_itself_says_where_it_is() -> None:
-    target = world("GorillaFileSystem")
-    started = time.thread_time()
-    for made in INTO_ITSELF * 50:
-        assert isinstance(target.execute(made).text, str)
-    assert "current_working_directory" in run(target, "pwd")
-    assert time.thread_time() - started < STEP_S
-
-
-def dialogue_of(task: Task, **options: JSON) -> Dialogue:
-    return begun(task, **{"dialect": COMPACT, **options})
-
-
-def records(dialogue: Dialogue) -> list[CallRecord]:
-    return [record for turn in dialogue.trace.turns for step in turn for record in step.calls]
+    send = call("send_message", receiver_id="USR002", message="x")
+    for used, said in ((set(range(10_000, 100_000)), "too much"), (set[int](), "sent")):
+        target = world("MessageAPI", current_user="USR001", generated_ids=used)
+        assert said in target.execute(send).text
 
 
 def test_calls_beyond_the_allowance_change_nothing_and_are_told_once() -> None:
@@ -152,18 +119,16 @@ def test_calls_beyond_the_allowance_change_nothing_and_are_told_once() -> None:
         return worlds[-1]
 
     setting: Any = SimpleNamespace(ready=lambda: kept)
-    dialogue = dialogue_of(replace(everything(False), setting=setting))
-    names = [f"{index}" for index in range(1_500)]
-    for _ in range(9):
-        names = [f"{name}n" for name in names]
+    dialogue = begun(replace(everything(False), setting=setting), dialect=COMPACT)
+    for length in range(1, 10):
+        names = [f"{index}{'n' * length}" for index in range(1_500)]
         dialogue.step(COMPACT.render_calls([call("touch", file_name=name) for name in names]))
-    made = records(dialogue)
-    refused = [record for record in made if not record.executed]
+    refused = [record for record in records(dialogue) if not record.executed]
     assert refused
     assert all(NOT_EXECUTED in record.result and record.is_error and not record.call.arguments for record in refused)
     assert len(dialogue.trace.turns[0][-1].calls) == 1, "one record stands for the rest of a completion"
     beside = start()
-    for record in made:
+    for record in records(dialogue):
         if record.executed:
             beside.execute(record.call)
     assert worlds[-1].execute(call("ls")).text == beside.execute(call("ls")).text
@@ -173,7 +138,7 @@ def test_an_allowance_is_the_same_every_time_and_work_is_for_one_step() -> None:
     text = filled(COMPACT, [call("find")])
 
     def play() -> list[list[list[str]]]:
-        dialogue = dialogue_of(everything(True), context=131_072)
+        dialogue = begun(everything(True), dialect=COMPACT, context=131_072)
         for _ in range(3):
             dialogue.step(text)
         return results_shown(dialogue)
@@ -185,13 +150,10 @@ def test_an_allowance_is_the_same_every_time_and_work_is_for_one_step() -> None:
     assert f"{text.count('find') - executed[0] - 1} after it" in first[0][0][-1]
 
 
-def longest(task: Task) -> int:
-    return sum(len(result) for turn in prepare(task).turns for result in turn.results)
-
-
 def test_results_are_cut_where_the_context_ends_and_judged_whole() -> None:
-    task = max((task for task in load_tasks().values() if simulators_of(task).padded), key=longest)
-    room = longest(task) - len(prepare(task).turns[-1].results[-1]) // 2
+    task = get_task("multi_turn_long_context_113")
+    wanted = [text for turn in prepare(task).turns for text in turn.results]
+    room = sum(map(len, wanted)) - len(wanted[-1]) // 2
     dialogue = begun(task, dialect=COMPACT, context=room // CHARACTERS_A_TOKEN)
     completions = [text for turn in task.turns for text in (COMPACT.render_calls(turn.ground_truth), "Done.")]
     said = [dialogue.step(text)[0] for text in completions]
@@ -199,34 +161,32 @@ def test_results_are_cut_where_the_context_ends_and_judged_whole() -> None:
     assert dialogue.success
     assert "… [cut: " in last.result
     assert last.result in said[-2]
-    assert last.returned(prepare(task).turns[-1].results[-1])
-    assert not last.returned(last.result)
+    assert (last.returned(wanted[-1]), last.returned(last.result)) == (True, False)
     assert sum(len(record.result) for record in records(dialogue)) <= room + 100
 
 
 def test_a_wanted_error_is_known_when_its_text_was_cut() -> None:
     task = get_task("multi_turn_base_0")
     text = "Error: " + "x" * 500
-    whole = CallRecord(call("cd", folder="x"), text, True, Availability.SHOWN)
-    dialogue = dialogue_of(task, context=1)
+    assert CallRecord(call("cd", folder="x"), text, True, SHOWN).returned(text)
+    dialogue = begun(task, dialect=COMPACT, context=1)
     dialogue.step(COMPACT.render_calls([call("cd", folder="y" * 90)]))
-    cut = records(dialogue)[0]
+    (cut,) = records(dialogue)
     error = f"""{{"error": "cd: '{"y" * 90}': No such file or directory"}}"""
     assert cut.result.endswith("more characters]")
     assert cut.returned(error)
-    assert whole.returned(text)
     truth = TruthTurn((error, "None", "None"), (True, False, False), {})
-    verdict = TurnVerdict(0, Outcome.RESPONSE_MISMATCH)
-    steps = [Step(0, "", (cut,))]
+    verdict, steps = TurnVerdict(0, Outcome.RESPONSE_MISMATCH), [Step(0, "", (cut,))]
     found = diagnose_turn(task.turns[0], steps, truth, verdict, changed_state=False, seen=lambda _: False)
     assert found.label is not Label.RECOVERY_FAILURE
 
 
 def test_a_turn_of_thousands_of_calls_is_diagnosed_in_time() -> None:
     task = get_task("multi_turn_base_0")
-    hidden = CallRecord(call("ls"), "x", True, Availability.HIDDEN)
-    broken = CallRecord(call("pwd"), "x", True, Availability.SHOWN)
-    clean = CallRecord(call("pwd"), "x", False, Availability.SHOWN)
+    hidden, broken, clean = (
+        CallRecord(call(name), "x", error, shown)
+        for name, error, shown in (("ls", True, Availability.HIDDEN), ("pwd", True, SHOWN), ("pwd", False, SHOWN))
+    )
     steps = [Step(0, "", (*[hidden] * 10_000, *[broken] * 10_000, clean))]
     verdict = TurnVerdict(0, Outcome.RESPONSE_MISMATCH, missing_results=("y",))
     started = time.thread_time()
@@ -235,7 +195,7 @@ def test_a_turn_of_thousands_of_calls_is_diagnosed_in_time() -> None:
 
 
 def test_a_completion_is_kept_in_its_first_part() -> None:
-    dialogue = dialogue_of(get_task("multi_turn_base_0"))
+    dialogue = begun(get_task("multi_turn_base_0"), dialect=COMPACT)
     dialogue.step("x" * 5_000_000)
     kept = dialogue.trace.turns[0][0].completion
     assert len(kept) < MAX_COMPLETION + 100
@@ -243,62 +203,30 @@ def test_a_completion_is_kept_in_its_first_part() -> None:
 
 
 def test_feedback_is_left_out_where_there_is_no_room_for_it() -> None:
-    dialogue = dialogue_of(everything(False), interface=FEEDBACK, protocol=Protocol.SEAL, context=1_000)
-    shown = 0
-    for _ in range(10):
-        shown += len(dialogue.step(filled(COMPACT, [call("cd", folder=3)]))[0])
+    options = {"interface": FEEDBACK, "protocol": Protocol.SEAL, "context": 1_000}
+    dialogue = begun(everything(False), dialect=COMPACT, **options)
+    shown = sum(len(dialogue.step(filled(COMPACT, [call("cd", folder=3)]))[0]) for _ in range(10))
     assert 12_000 < shown < 20_000
 
 
-LONG_STATE = (
-    [call("touch", file_name="long")],
-    [call("echo", content="x" * 18_000, file_name="long")],
-    [call("touch", file_name="y" * 18_000)],
-    [call("create_ticket", title="x" * 18_000)],
-    [call("send_message", receiver_id="USR002", message="z" * 18_000)],
-)
-
-
-@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
-@pytest.mark.parametrize(
-    "scan", [call("ls"), call("cat", file_name="long"), call("get_user_tickets"), call("view_messages_sent")], ids=str
-)
-def test_long_results_asked_for_a_thousand_times_are_bounded(dialect: Dialect, scan: ToolCall) -> None:
-    dialogue = dialogue_of(everything(True), dialect=dialect)
-    for calls in LONG_STATE:
-        dialogue.step(dialect.render_calls(calls))
-    completion = filled(dialect, [scan])
-    assert len(dialect.parse(completion).calls) > 400
-    started = time.thread_time()
-    observation, *_ = dialogue.step(completion)
-    assert time.thread_time() - started < STEP_S
-    assert "more characters]" in observation
-    assert len(observation) < CONTEXT * CHARACTERS_A_TOKEN + 10_000
-
-
-def generated() -> list[Task]:
-    return [generate(seed, split=split) for seed in range(40) for split in ("train", "test")]
-
-
-@pytest.mark.parametrize("tasks", [lambda: list(load_tasks().values()), generated], ids=["bfcl", "toolworld"])
-def test_no_ground_truth_comes_near_an_allowance(tasks: Callable[[], list[Task]]) -> None:
+def test_no_ground_truth_comes_near_an_allowance() -> None:
     shown = work = kept = 0
-    for task in tasks():
+    for task in (*load_tasks().values(), *(generate(seed, split=split) for seed in range(40) for split in SPLITS)):
         dialogue = play_ground_truth(task)
         assert dialogue.success, task.id
         assert all(record.executed and not record.digest for record in records(dialogue)), task.id
-        assert [[result for step in turn for result in step] for turn in results_shown(dialogue)] == [
-            list(turn.results) for turn in prepare(task).turns
-        ]
-        shown = max(shown, sum(len(record.result) for record in records(dialogue)))
-        target, costs = prepare(task).start(), list[list[Cost]]()
+        results = [text for turn in prepare(task).turns for text in turn.results]
+        assert [record.result for record in records(dialogue)] == results
+        shown = max(shown, sum(map(len, results)))
+        target, kept_here = prepare(task).start(), 0
         for turn in task.turns:
-            costs.append([])
+            costs = []
             for made in turn.ground_truth:
-                costs[-1].append(target.cost(made))
+                costs.append(target.cost(made))
                 target.execute(made)
-        work = max(work, *(sum(cost.work for cost in turn) for turn in costs))
-        kept = max(kept, sum(cost.kept for turn in costs for cost in turn))
+            work = max(work, sum(cost.work for cost in costs))
+            kept_here += sum(cost.kept for cost in costs)
+        kept = max(kept, kept_here)
     assert 3 * shown < CONTEXT * CHARACTERS_A_TOKEN
     assert 20 * work < STEP_WORK
     assert 20 * kept < DIALOGUE_KEPT

@@ -1,18 +1,20 @@
 """The interface Ω: what it shows, what it never touches, its JSON form, and what it refuses."""
 
 import copy
+import itertools
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.tools import all_tools
 from envs.dialects import DIALECTS, get_dialect
-from envs.dialogue import Dialogue, Protocol
+from envs.dialogue import REVEAL, Dialogue, Protocol
 from envs.errors import UserError
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue, interface_diff
 from envs.interface.json_form import (
@@ -38,14 +40,14 @@ def record(tool: str = "cd", **changes: object) -> CallRecord:
     return CallRecord(ToolCall(tool, {"folder": "secret-argument"}), **fields)  # type: ignore[arg-type]
 
 
-FAILURES = [
-    record(),
-    record(violations=(SchemaViolation(ViolationKind.MISSING, "secret-name"),)),
-    record(violations=(SchemaViolation(ViolationKind.TYPE, "folder"), SchemaViolation(ViolationKind.TYPE, "x"))),
-    record(availability=Availability.HIDDEN, executed=False),
-    record("secret_tool", availability=Availability.UNKNOWN),
-    record(is_error=False, violations=(SchemaViolation(ViolationKind.ENUM, "folder"),)),
-]
+FAILURES = (
+    (record(), "well-formed but failed"),
+    (record(violations=(SchemaViolation(ViolationKind.MISSING, "secret-name"),)), "argument is missing"),
+    (record(violations=tuple(SchemaViolation(ViolationKind.TYPE, name) for name in ("folder", "x"))), "wrong type"),
+    (record(availability=Availability.HIDDEN, executed=False), "not available"),
+    (record("secret_tool", availability=Availability.UNKNOWN), "not available"),
+    (record(is_error=False, violations=(SchemaViolation(ViolationKind.ENUM, "folder"),)), "documented choices"),
+)
 
 
 def test_the_plain_interface_is_the_identity() -> None:
@@ -53,7 +55,7 @@ def test_the_plain_interface_is_the_identity() -> None:
     assert Interface(fade=0.5).is_plain
     for shown, tool in zip(show_tools(PLAIN, TOOLS), TOOLS, strict=True):
         assert shown is tool
-    for failure in FAILURES:
+    for failure, _ in FAILURES:
         assert show_result(PLAIN, failure, all_tools()["cd"]) == failure.result
     for dialect in DIALECTS.values():
         assert show_system(PLAIN, dialect) == ""
@@ -65,31 +67,18 @@ def test_a_cue_changes_document_texts_and_nothing_else(kind: CueKind) -> None:
     before = [(copy.deepcopy(tool.document), copy.deepcopy(tool.parameters)) for tool in TOOLS]
     shown = show_tools(Interface(schema_cues=(SchemaCue(kind),)), TOOLS)
     assert before == [(tool.document, tool.parameters) for tool in TOOLS], "the originals were changed"
-    changed = set()
     for tool, cued in zip(TOOLS, shown, strict=True):
         assert (cued.name, cued.class_name) == (tool.name, tool.class_name)
         assert cued.parameters is tool.parameters
         assert without_texts(cued.document) == without_texts(tool.document)
-        for old, new in zip(texts(tool.document), texts(cued.document), strict=True):
-            assert new.startswith(old.rstrip())
-        if cued.document != tool.document:
-            changed.add(tool.name)
-            assert not set(map(id, containers(cued.document))) & set(map(id, containers(tool.document))), "aliased"
-    concerned = {
-        CueKind.REQUIRED: {tool.name for tool in TOOLS},
-        CueKind.TYPE: {tool.name for tool in TOOLS if tool.document["parameters"]["properties"]},
-        CueKind.ENUM: {tool.name for tool in TOOLS if "[Enum]" in json.dumps(tool.document["parameters"])},
-    }
-    assert changed == concerned[kind]
-    assert 8 <= len(changed) <= 128
-
-
-def containers(value: JSON) -> list[JSON]:
-    """Every dict and list of a JSON value."""
-    if not isinstance(value, dict | list):
-        return []
-    inside = value.values() if isinstance(value, dict) else value
-    return [value, *(found for item in inside for found in containers(item))]
+        pairs = zip(texts(tool.document), texts(cued.document), strict=True)
+        assert all(new.startswith(old.rstrip()) for old, new in pairs)
+        concerned = {
+            CueKind.REQUIRED: True,
+            CueKind.TYPE: bool(tool.document["parameters"]["properties"]),
+            CueKind.ENUM: "[Enum]" in json.dumps(tool.document["parameters"]),
+        }
+        assert (cued.document != tool.document) == concerned[kind], tool.name
 
 
 def texts(document: JSON) -> list[str]:
@@ -98,12 +87,9 @@ def texts(document: JSON) -> list[str]:
     return [document["description"], *(schema["description"] for schema in schemas)]
 
 
-def without_texts(document: JSON) -> JSON:
-    value = copy.deepcopy(dict(document))
-    for schema in [value, *value["parameters"]["properties"].values()]:
-        schema.pop("description")
-        schema.pop("enum", None)
-        schema.get("items", {}).pop("enum", None)
+def without_texts(value: JSON) -> JSON:
+    if isinstance(value, Mapping):
+        return {key: without_texts(item) for key, item in value.items() if key not in ("description", "enum")}
     return value
 
 
@@ -124,27 +110,20 @@ def test_what_each_cue_says() -> None:
     assert "enum" not in doors
 
 
-def test_a_cue_for_some_tools_leaves_the_others_alone() -> None:
-    interface = Interface(schema_cues=(SchemaCue(CueKind.REQUIRED, ("cd", "ls")),))
-    for tool, shown in zip(TOOLS, show_tools(interface, TOOLS), strict=True):
-        assert (shown is tool) == (tool.name not in {"cd", "ls"})
-
-
 def test_the_system_text_holds_the_format_and_the_guidelines() -> None:
     interface = Interface(schema_cues=(SchemaCue(CueKind.FORMAT),), guidelines=("Look first.", "Then act."))
     assert show_system(interface, QWEN) == f"{QWEN.call_format}\n\nGuidelines:\n- Look first.\n- Then act."
     assert show_system(Interface(guidelines=("Look first.",)), QWEN) == "Guidelines:\n- Look first."
-    assert show_tools(Interface(schema_cues=(SchemaCue(CueKind.FORMAT),)), TOOLS) == TOOLS
+    assert show_tools(interface, TOOLS) == TOOLS
+    some = show_tools(Interface(schema_cues=(SchemaCue(CueKind.REQUIRED, ("cd", "ls")),)), TOOLS)
+    changed = {tool.name for tool, shown in zip(TOOLS, some, strict=True) if shown is not tool}
+    assert changed == {"cd", "ls"}, "a cue for some tools leaves the others alone"
 
 
 @pytest.mark.parametrize("level", [RecoveryLevel.CLASS, RecoveryLevel.SCHEMA])
 def test_recovery_hints_name_the_class_of_the_error_and_nothing_of_its_content(level: RecoveryLevel) -> None:
     interface = Interface(recovery=level)
-    expected = [
-        *("well-formed but failed", "argument is missing", "wrong type", "not available", "not available"),
-        "documented choices",
-    ]
-    for failure, words in zip(FAILURES, expected, strict=True):
+    for failure, words in FAILURES:
         shown = show_result(interface, failure, all_tools().get(failure.call.name))
         assert shown.startswith(f"{failure.result}\n{HINT}")
         hints = shown.removeprefix(failure.result)
@@ -159,20 +138,18 @@ def test_recovery_hints_name_the_class_of_the_error_and_nothing_of_its_content(l
 
 
 def test_hints_never_hold_a_value_of_the_ground_truth() -> None:
-    interface = Interface(recovery=RecoveryLevel.SCHEMA)
-    for task in list(load_tasks().values())[::40]:
-        for protocol in Protocol:
-            dialogue = begun(task, interface=interface, protocol=protocol)
-            names = {tool.name for tool in task.all_tools if tool.required}
-            wrong = [ToolCall(name, {}) for name in sorted(names)] + [ToolCall("no_such_tool", {})]
-            said, *_ = dialogue.step(QWEN.render_calls(wrong))
-            hints = {line for line in said.splitlines() if line.startswith(HINT)}
-            assert len(hints) > 3
-            public = json.dumps([dict(tool.document) for tool in task.all_tools])
-            calls = [call for turn in task.turns for call in turn.ground_truth]
-            values = {str(value) for call in calls for value in call.arguments.values() if len(str(value)) > 3}
-            for value in (value for value in values if value not in public):
-                assert not any(value in hint for hint in hints), value
+    for task, protocol in itertools.product(list(load_tasks().values())[::40], Protocol):
+        dialogue = begun(task, interface=Interface(recovery=RecoveryLevel.SCHEMA), protocol=protocol)
+        names = {tool.name for tool in task.all_tools if tool.required}
+        said, *_ = dialogue.step(QWEN.render_calls([ToolCall(name, {}) for name in (*sorted(names), "no_such_tool")]))
+        hints = {line for line in said.splitlines() if line.startswith(HINT)}
+        assert len(hints) > 3
+        assert not any(HINT in made.result for made in dialogue.trace.turns[0][0].calls), "the trace is plain"
+        public = json.dumps([dict(tool.document) for tool in task.all_tools])
+        calls = [call for turn in task.turns for call in turn.ground_truth]
+        values = {str(value) for call in calls for value in call.arguments.values() if len(str(value)) > 3}
+        for value in (value for value in values if value not in public):
+            assert not any(value in hint for hint in hints), value
 
 
 GUIDELINE = st.text(st.characters(categories=("L", "N", "P"), exclude_characters="{}<>[]|%#"), min_size=1, max_size=60)
@@ -187,49 +164,40 @@ INTERFACES = st.builds(
 )
 
 
-@settings(max_examples=200, derandomize=True, database=None, deadline=None)
+@settings(max_examples=60, derandomize=True, database=None, deadline=None)
 @given(interface=INTERFACES)
+@example(PLAIN)
 def test_json_round_trip(interface: Interface) -> None:
     read = interface_from_json(dump_interface(interface))
     cues = {SchemaCue(cue.kind, tuple(sorted(set(cue.tools)))) for cue in interface.schema_cues}
     assert read == Interface(tuple(sorted(cues)), interface.recovery, interface.guidelines, interface.fade)
-    assert interface_from_json(dump_interface(read)) == read
-    assert interface_from_dict(interface_to_dict(read)) == read
-    assert interface_diff(read, interface_from_json(dump_interface(read))) == ()
+    assert interface_from_dict(interface_to_dict(read)) == interface_from_json(dump_interface(read)) == read
     assert "\n" not in dump_interface(interface)
+    assert interface_from_json("{}") == PLAIN, "missing keys are plain"
 
 
-def test_missing_keys_are_plain() -> None:
-    assert interface_from_json("{}") == PLAIN
-    assert json.loads(dump_interface(PLAIN)) == {"schema_cues": [], "recovery": "none", "guidelines": [], "fade": 0.0}
-
-
-MARKS = ("{{ x }}", "{% if %}", "{# x #}", "<|im_end|>", "<tool_call>", "</tools>", "<tool_response>", "[/INST]")
-WRONG_FADES: list[JSON] = [1.01, -0.01, float("nan"), float("inf"), 10**50, True, False, "0.5", None, [0.5]]
-NO_OBJECTS: list[JSON] = [None, [], "plain", 5]
+MARKS = ("{{ x }}", "{% if %}", "{# x #}", "<|im_end|>", "<tool_call>", "</tools>", "[/INST]")
+WRONG_FADES: list[JSON] = [1.01, -0.01, float("nan"), 10**50, True, "0.5", None]
 INVALID: list[tuple[JSON, list[str]]] = [
     ({"guideline": ["x"]}, ["'guideline'", "schema_cues, recovery, guidelines, fade"]),
-    ({"bad\nkey": 1}, ["'bad\\nkey'", "guidelines"]),
     ({"schema_cues": [{"kind": "type", "tool": ["cd"]}]}, ["schema_cues.0", "'tool'", "kind, tools"]),
     ({"schema_cues": [{"kind": "types"}]}, ["schema_cues.0.kind", "'types'", "'required', 'enum', 'type' or 'format'"]),
     ({"schema_cues": [{"tools": ["cd"]}]}, ["schema_cues.0.kind", "missing"]),
     ({"schema_cues": [{"kind": "type"}, {"kind": "enum", "tools": ["mkdri"]}]}, ["cues.1.tools", "'mkdri'", "'mkdir'"]),
     ({"schema_cues": [{"kind": "type", "tools": "cd"}]}, ["schema_cues.0.tools", "'cd'", "a list"]),
     ({"schema_cues": {"kind": "type"}}, ["schema_cues", "'kind'", "a list"]),
-    ({"schema_cues": ["type"]}, ["schema_cues.0", "'type'", "a JSON object"]),
     ({"recovery": "full"}, ["recovery", "'full'", "'none', 'class' or 'schema'"]),
-    ({"recovery": None}, ["recovery", "None", "'none', 'class' or 'schema'"]),
     ({"guidelines": "Look first."}, ["guidelines", "'Look first.'", "a list"]),
     ({"guidelines": [7]}, ["guidelines.0", "7", "string"]),
     ({"guidelines": ["x"] * 9}, ["guidelines", "['x', ", "at most 8"]),
     ({"guidelines": ["x", " "]}, ["guidelines", "empty"]),
     ({"guidelines": ["x" * 401]}, ["guidelines", "401", "400"]),
     ({"guidelines": ["one\ntwo"]}, ["guidelines", "'one\\ntwo'", "one line"]),
-    ({"guidelines": ["a\u2028b"]}, ["guidelines", "one line"]),
     ({"guidelines": ["lone \ud800"]}, ["guidelines", "\\ud800", "printable"]),
     *(({"guidelines": [f"Do {mark} now"]}, ["guidelines", mark, "plain"]) for mark in MARKS),
     *(({"fade": fade}, ["fade", repr(fade), "from 0 to 1"]) for fade in WRONG_FADES),
-    *((value, ["document", repr(value), "a JSON object"]) for value in NO_OBJECTS),
+    (None, ["document", "None", "a JSON object"]),
+    (["plain"], ["document", "['plain']", "a JSON object"]),
 ]
 
 
@@ -248,13 +216,11 @@ def test_what_is_not_valid_is_refused_in_one_sentence(value: JSON, words: list[s
 
 def test_hostile_json_is_refused_too(tmp_path: Path) -> None:
     deep = '{"guidelines": ' + "[" * 100_000
-    long = '{"guidelines": ["' + "x" * 10**6 + '"]}'
-    for text in ("", "plain", '{"fade": }', deep, "9" * 5_000, long, "{'fade': 0}"):
+    for text in ("", "plain", '{"fade": }', deep, "9" * 5_000, '{"guidelines": ["' + "x" * 10**6 + '"]}'):
         with pytest.raises(UserError, match=r"^proposal: not valid JSON \(.*\)\.$"):
             interface_from_json(text, source="proposal")
-    for name, content in (("absent.json", None), ("latin.json", b'{"guidelines": ["\xff"]}')):
-        if content is not None:
-            (tmp_path / name).write_bytes(content)
+    (tmp_path / "latin.json").write_bytes(b'{"guidelines": ["\xff"]}')
+    for name in ("absent.json", "latin.json"):
         with pytest.raises(UserError, match=rf"^interface: .*{name} cannot be read"):
             load_interface(tmp_path / name)
     (tmp_path / "good.json").write_text('{"fade": 1, "guidelines": ["Schau zuerst – dann handle."]}', encoding="utf-8")
@@ -265,20 +231,18 @@ def test_the_difference_of_two_interfaces_in_lines() -> None:
     enum, (one, two) = SchemaCue(CueKind.ENUM), (SchemaCue(CueKind.TYPE, tools) for tools in (("cd",), ("cd", "ls")))
     before = Interface((enum, one), RecoveryLevel.NONE, ("A.", "B."), 0.0)
     after = Interface((enum, two), RecoveryLevel.CLASS, ("B.", "C."), 0.25)
+    swapped = Interface(before.schema_cues, guidelines=("B.", "A."))
     assert interface_diff(before, after) == (
         *("- cue type on cd", "+ cue type on cd, ls", "~ recovery feedback: none → class", "- guideline: A."),
         *("+ guideline: C.", "~ fade: 0 → 0.25"),
     )
     assert interface_diff(PLAIN, ENUMS) == ("+ cue enum on every tool",)
-    assert interface_diff(ENUMS, PLAIN) == ("- cue enum on every tool",)
     assert interface_diff(before, before) == ()
-    forth, back = Interface(guidelines=("A.", "B.")), Interface(guidelines=("B.", "A."))
-    assert interface_diff(forth, back) == ("~ guidelines: another order",)
+    assert interface_diff(before, swapped) == ("~ guidelines: another order",)
 
 
 def test_a_dialogue_shows_the_interface_and_judges_as_without_it() -> None:
-    cues = tuple(SchemaCue(kind) for kind in CueKind)
-    interface = Interface(cues, RecoveryLevel.SCHEMA, ("Look first.",))
+    interface = Interface(tuple(map(SchemaCue, CueKind)), RecoveryLevel.SCHEMA, ("Look first.",))
     task = get_task("miss_func_0")
     outcomes = []
     for shown in (PLAIN, interface):
@@ -291,8 +255,7 @@ def test_a_dialogue_shows_the_interface_and_judges_as_without_it() -> None:
             calls = task.turns[dialogue.turn].ground_truth
             for completion in ([QWEN.render_calls(calls)] if calls else []) + ["Done."]:
                 text, *_ = dialogue.step(completion)
-                if "I have updated some more functions" in text:
-                    assert ("Required arguments:" in text) == (shown is interface)
+                assert REVEAL not in text or ("Required arguments:" in text) == (shown is interface)
         outcomes.append((dialogue.diagnosis, dialogue.success))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][1]

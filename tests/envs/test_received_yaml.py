@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.received import parse_yaml, problem_of, write_yaml
@@ -30,11 +30,7 @@ NUMBERS = st.from_regex(r"[-+]?[0-9]{0,2}(\.[0-9]{0,2})?([eE][-+]?[0-9]{1,2})?",
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 
 
-@given(st.recursive(SCALARS, st.lists, max_leaves=5))
-def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
-    assert parse_yaml(yaml.safe_dump({"key": value})) == {"key": value}
-
-
+@settings(max_examples=50)
 @given(st.recursive(SCALARS | NUMBERS | st.sampled_from(["on", "null", "~", ".inf", "1:30", "2026-01-01"]), st.lists))
 def test_what_is_written_is_read_back_by_us_and_by_pyyaml(value: Any) -> None:
     text = write_yaml({"key": value})

@@ -30,10 +30,15 @@ class Disc:
         self.radius = settings.radius
 
 
-def test_a_name_is_built_in_or_an_import_path() -> None:
+def test_a_name_is_built_in_or_an_import_path_and_settings_come_from_the_section() -> None:
     assert SHAPES.names() == ["dot", "disc"]
     assert SHAPES.find("dot") is Dot
     assert SHAPES.find(f"{HERE}:Disc") is Disc
+    assert SHAPES.make("disc").radius == 1.0
+    assert SHAPES.make("disc", {"radius": 2.0, "colour": "red"}).radius == 2.0
+    assert isinstance(SHAPES.make("dot", {"radius": 2.0}), Dot)
+    with pytest.raises(UserError, match=r"drawing.shape: disc: radius: -1.0"):
+        SHAPES.make("disc", {"radius": -1.0})
 
 
 def test_an_installed_package_adds_names_and_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,30 +56,10 @@ def test_an_installed_package_adds_names_and_replaces_none(monkeypatch: pytest.M
     [
         ("dott", "drawing.shape: 'dott'.*did you mean 'dot'"),
         ("no.such.module:Thing", "drawing.shape: 'no.such.module:Thing' cannot be imported.*looked for in /"),
-        (f"{HERE}:Nothing", "cannot be imported"),
-        (":", "is no name of Python code"),
-        ("..:x", "is no name of Python code"),
+        *((f"{HERE}:Nothing", "cannot be imported"), ("..:x", "is no name of Python code")),
     ],
 )
 def test_an_unknown_name_is_one_sentence(name: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as caught:
         SHAPES.find(name)
     assert "\n" not in str(caught.value)
-
-
-def test_settings_come_from_the_section() -> None:
-    assert SHAPES.make("disc").radius == 1.0
-    assert SHAPES.make("disc", {"radius": 2.0, "colour": "red"}).radius == 2.0
-    assert isinstance(SHAPES.make("dot", {"radius": 2.0}), Dot)
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"radius": -1.0}, "drawing.shape: disc: radius: -1.0"),
-        ({"radius": "wide"}, "drawing.shape: disc: radius: 'wide'"),
-    ],
-)
-def test_a_setting_that_does_not_fit_is_one_sentence(values: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        SHAPES.make("disc", values)

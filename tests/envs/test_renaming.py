@@ -27,18 +27,14 @@ def shape(text: str) -> str:
     return re.sub("[0-9]", "0", re.sub("[a-z]", "a", re.sub("[A-Z]", "A", text)))
 
 
-def test_names_are_exchanged_whole_and_in_their_case() -> None:
+def test_names_are_exchanged_whole_and_in_their_case_in_config_texts_and_calls() -> None:
     names = {"roadtrip": "kabodela", "card2580": "lomi1234", "7423": "9981"}
     assert exchanged("#RoadTrip, roadtrip and Roadtrips", names) == "#KaboDela, kabodela and Roadtrips"
     said = exchanged("card2580, Card2580, card25801; 7423 and 74230", names)
     assert said == "lomi1234, Lomi1234, card25801; 9981 and 74230"
-
-
-def test_a_renamed_task_has_the_new_name_in_config_texts_and_calls() -> None:
     task = get_task("base_2")
     made = renamed(task, {"teamnotes": "kabodelap"})
-    assert "TeamNotes" in str(task)
-    assert "TeamNotes" not in str(made)
+    assert ["TeamNotes" in str(each) for each in (task, made)] == [True, False]
     assert [text.replace("TeamNotes", "KaboDelap") for text in texts(task)] == texts(made)
     assert made.turns[0].ground_truth[1] == ToolCall("touch", {"file_name": "KaboDelap.txt"})
 
@@ -46,7 +42,8 @@ def test_a_renamed_task_has_the_new_name_in_config_texts_and_calls() -> None:
 def test_all_variants_are_sound_and_many_have_other_names() -> None:
     """Every ground truth passes its own verifier, and texts keep their shape: only names and numbers are others."""
     changed = 0
-    for task in get_split().train:
+    tasks = get_split().train[::3]
+    for task in tasks:
         made = variant(task, "7", name="variant")
         assert [shape(text) for text in texts(made)] == [shape(text) for text in texts(task)]
         changed += made.setting is not task.setting and texts(made) != texts(task)
@@ -57,47 +54,46 @@ def test_all_variants_are_sound_and_many_have_other_names() -> None:
             assert [result.is_error for result in results] == list(known.errors), task.id
             verifier.add_results(result.text for result in results)
             assert verifier.end_turn(world.state()).outcome in (Outcome.PASS, Outcome.UNSCORED), task.id
-    assert changed > 0.5 * len(get_split().train)
+    assert changed > 0.5 * len(tasks)
 
 
 def test_needed_tools_are_shown_and_hidden_ones_are_not() -> None:
     sizes = set()
-    for task, seed in itertools.product(get_split().train[::9], "0123"):
+    for task, seed in itertools.product(get_split().train[::18], "0123"):
         made = variant(task, seed, name="variant")
         shown = [tool.name for tool in made.tools]
         sizes.add(len(shown) / len(task.tools))
         assert shown == [tool.name for tool in task.tools if tool.name in shown], "in the order of the task"
-        needed = {call.name for turn in task.turns for call in turn.ground_truth}
-        assert needed <= {tool.name for tool in made.all_tools}
+        assert {call.name for turn in task.turns for call in turn.ground_truth} <= {
+            tool.name for tool in made.all_tools
+        }
         assert not {tool.name for turn in task.turns for tool in turn.revealed} & set(shown)
-    assert max(sizes) == 1.0
-    assert min(sizes) < 0.4
+    assert (max(sizes), min(sizes) < 0.4) == (1.0, True)
 
 
 def test_ids_make_the_same_task_in_every_order_and_are_not_the_benchmark_s() -> None:
     pool = SOURCE.pool("train")
-    assert pool.size is None
     numbers = [0, 5, 316, 5 + 316]
     ids = [pool.task_id(number, 3) for number in numbers]
-    assert len(set(ids)) == 4
     first = [SOURCE.task(each) for each in ids]
     again = [find_task(each) for each in reversed(ids)][::-1]
-    assert [texts(task) for task in first] == [texts(task) for task in again]
+    assert [(task.id, texts(task)) for task in first] == [(task.id, texts(task)) for task in again]
     assert [task.id for task in first] == ids
+    assert len(set(ids)) == 4
     assert all(pool.holds(each) and SOURCE.owns(each) and not get_source("bfcl").owns(each) for each in ids)
     assert [task.category for task in first] == [pool.category(number) for number in numbers]
-    assert pool.holds(get_split().train[0].id)
-    assert not any(pool.holds(task.id) for task in (*get_split().dev, *get_split().test))
+    held = [pool.holds(part[0].id) for part in (get_split().train, get_split().dev, get_split().test)]
+    assert (held, pool.size) == ([True, False, False], None)
 
 
 def test_four_categories_of_a_story_come_together_under_the_same_names() -> None:
     pool = SOURCE.pool("train")
-    for start in range(0, 80, 4):
+    for start in range(0, 40, 4):
         tasks = [SOURCE.task(pool.task_id(number)) for number in range(start, start + 4)]
-        assert len({task.scenario for task in tasks}) == 1
+        (scenario,) = {task.scenario for task in tasks}
         assert [task.category for task in tasks] == list(Category)
         base, _, _, long_context = tasks
-        same = texts(get_task(f"base_{base.scenario}")) == texts(get_task(f"long_context_{base.scenario}"))
+        same = texts(get_task(f"base_{scenario}")) == texts(get_task(f"long_context_{scenario}"))
         assert (texts(base) == texts(long_context)) is same
         assert not same or base.tools == long_context.tools
 

@@ -1,17 +1,15 @@
 """Task sources: found by name, import path or entry point; users who answer; goals; what an own source changes."""
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 
 from envs import registry, sources
-from envs.allowance import Cost
 from envs.bfcl.splits import get_split
 from envs.bfcl.tools import all_tools as benchmark_tools
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.dialogue import Protocol
-from envs.errors import EnvironmentFault, UserError
+from envs.errors import UserError
 from envs.interface import CueKind, Interface, SchemaCue
 from envs.interface.guard import LeakGuard
 from envs.interface.json_form import interface_from_dict
@@ -31,11 +29,10 @@ from envs.sources import (
     get_source,
     known_sources,
 )
-from envs.task import Category, Task, ToolCall, Turn, sorted_categories
+from envs.task import Category, Task, Turn, sorted_categories
 from envs.toolworld import generate
 from envs.verifier import Outcome, TurnVerdict
-from envs.world import CallResult
-from tests.envs.own_tasks import CD, FIXED, SPIN, TALK, Player, Rude, own_task, played
+from tests.envs.own_tasks import CD, FIXED, SPIN, TALK, own_task, played
 
 HERE = "tests.envs.test_sources"
 RENAMED = "bfcl-renamed"
@@ -44,16 +41,8 @@ RENAMED = "bfcl-renamed"
 class OwnSet(TaskSet):
     """Named by its class, where an instance is wanted."""
 
-    categories: tuple[str, ...] = ()
-    about = "tasks of a test"
-    name = "own"
-    parts: tuple[str, ...] = ()
-    protocol = "official"
-    context = None
-
 
 SOURCE = TaskSet("own", "tasks of a test", {"train": [FIXED], "dev": [TALK]}, public_texts=["vermilion turntables"])
-NO_SOURCE = "a text"
 
 
 @pytest.fixture
@@ -67,16 +56,15 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_built_in_sources_are_found_by_name() -> None:
-    assert list(SOURCES.built_in) == [GENERATED, BENCHMARK, RENAMED]
-    for name in SOURCES.built_in:
-        source = get_source(name)
-        assert source.name == name
+    sources = [get_source(name) for name in (GENERATED, BENCHMARK, RENAMED)]
+    assert [source.name for source in sources] == list(SOURCES.built_in) == [GENERATED, BENCHMARK, RENAMED]
+    for source in sources:
         assert source.parts == ("train", "dev", "test")
         assert source.categories == tuple(Category)
         assert source.protocol == Protocol.OFFICIAL
         assert source.about
-    assert [get_source(name).endless for name in SOURCES.built_in] == [True, False, False]
-    assert [isinstance(get_source(name), OfficialResults) for name in SOURCES.built_in] == [False, True, True]
+    assert [source.endless for source in sources] == [True, False, False]
+    assert [isinstance(source, OfficialResults) for source in sources] == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +72,7 @@ def test_the_built_in_sources_are_found_by_name() -> None:
     [
         ("toolwrld", "env: 'toolwrld' is not known; did you mean 'toolworld'?"),
         (f"{HERE}:NOTHING", f"env: '{HERE}:NOTHING' cannot be imported"),
-        (f"{HERE}:NO_SOURCE", f"env: '{HERE}:NO_SOURCE' is no task source; it lacks "),
+        (f"{HERE}:HERE", f"env: '{HERE}:HERE' is no task source; it lacks "),
         (f"{HERE}:OwnSet", f"env: '{HERE}:OwnSet' is a class; name an instance of it."),
     ],
 )
@@ -126,8 +114,7 @@ def test_a_set_of_tasks_is_a_source() -> None:
     source: TaskSource = SOURCE
     assert (source.parts, source.categories) == (("train", "dev"), ("fast", "slow"))
     assert list(source.tools()) == ["cd", "spin_disc"]
-    assert source.split().part("all") == (FIXED, TALK)
-    assert source.split().test == ()
+    assert (source.split().part("all"), source.split().test) == ((FIXED, TALK), ())
     assert not isinstance(source, OfficialResults)
     assert [(each.of, each.tasks, each.scenario) for each in source.overlaps(source.split())] == [("dev", 1, 0)]
     pool: TaskPool = source.pool("dev")
@@ -170,9 +157,6 @@ def test_pools_give_the_tasks_of_the_benchmark_and_generated_ones_in_turn() -> N
         get_source(GENERATED).pool("tset")
     with pytest.raises(UserError, match="without end"):
         get_source(GENERATED).split()
-
-
-def test_categories_stand_in_one_order() -> None:
     given = ["slow", "long_context", "fast", "base", "slow"]
     assert sorted_categories(given) == ["base", "long_context", "slow", "fast"]
 
@@ -186,38 +170,7 @@ def test_a_user_answers_what_was_said_in_the_turn_before() -> None:
     assert dialogue.user_text == said[-1]
     assert dialogue.success
     assert played(TALK, "Hm?", "Done.")[1] == ["turn 0, you said 0: ", "turn 1, you said 1: Hm?"], "a user of its own"
-
-
-def test_a_users_text_is_valid_whatever_it_repeats() -> None:
-    _, said = played(TALK, "half a pair: \ud83d")
-    assert said[-1].encode("utf-8")
-
-
-class Broken(Player):
-    """A world whose code is broken."""
-
-    def execute(self, call: ToolCall, cost: Cost | None = None) -> CallResult:
-        raise KeyError(call.name)
-
-
-@dataclasses.dataclass(frozen=True)
-class Ruin:
-    """Where its tasks play."""
-
-    def ready(self) -> Callable[[], Broken]:
-        return Broken
-
-
-def test_a_broken_world_user_or_goal_is_a_fault_of_the_environment() -> None:
-    rude = own_task("own_2", "slow", Turn("Hello.", ()), Turn("…", ()), user=Rude)
-    with pytest.raises(EnvironmentFault, match=r"own_2: its user failed: ZeroDivisionError\('by completions'\)"):
-        played(rude, "Hello.")
-    ruin = dataclasses.replace(own_task("own_4", "slow", Turn("Hello.", ())), setting=Ruin())
-    with pytest.raises(EnvironmentFault, match=r"own_4: its world failed: KeyError\('cd'\)"):
-        played(ruin, "[cd(drawer=1)]")
-    lost = own_task("own_3", "slow", Turn("Hello.", ()), goal=lambda state: state["nothing"])
-    with pytest.raises(EnvironmentFault, match="own_3: its goal failed: KeyError"):
-        played(lost, "Hello.")
+    assert played(TALK, "half a pair: \ud83d")[1][-1].encode("utf-8"), "its text is valid whatever it repeats"
 
 
 # A goal of the final state.
@@ -241,13 +194,10 @@ def test_a_goal_judges_the_final_state_alone(completions: tuple[str, ...], outco
     assert dialogue.diagnosis.labels == (first, outcome)
     assert dialogue.success == (outcome == "pass")
     assert dialogue.turn_diagnoses[0].paper_label == (first if first == "correct_abstention" else "pass")
-
-
-def test_a_goal_is_not_reached_where_the_dialogue_is_cut_off() -> None:
-    dialogue, _ = played(TALK, "[spin_disc(speed=33)]")
-    dialogue.truncate()
-    assert not dialogue.success
-    assert dialogue.diagnosis.labels == (Label.NOT_REACHED, Label.NOT_REACHED)
+    cut, _ = played(TALK, "[spin_disc(speed=33)]")
+    cut.truncate()
+    assert not cut.success
+    assert cut.diagnosis.labels == (Label.NOT_REACHED, Label.NOT_REACHED)
 
 
 # The known tools of a process grow with the named sources, and nothing is kept from before.
@@ -258,28 +208,24 @@ def test_the_tools_of_a_source_are_known_once_it_is_named() -> None:
     cue = {"schema_cues": [{"kind": "required", "tools": ["spin_disc"]}]}
     proposal = Interface(schema_cues=(SchemaCue(CueKind.REQUIRED, ("spin_disc",)),))
     guard = LeakGuard()
-    known = {name: all_tools()[name] for name in benchmark_tools()}
-    assert all(documents == (benchmark_tools()[name],) for name, documents in known.items())
-    assert "spin_disc" not in all_tools()
-    assert not is_ordinary("quixotic")
-    assert not is_public("eject the quixotic disc")
-    assert not is_public_number("8471")
-    assert guard.check(proposal) is not None
+
+    def public() -> set[bool]:
+        words = [is_ordinary("quixotic"), is_public("eject the quixotic disc"), is_public_number("8471")]
+        return {*words, guard.check(proposal) is None, "spin_disc" in all_tools()}
+
+    known = list(benchmark_tools())
+    assert all_tools() == {name: (benchmark_tools()[name],) for name in known}
+    assert public() == {False}
     with pytest.raises(UserError, match="tool: 'spin_disc' is not known"):
         interface_from_dict(cue)
-
     get_source(f"{HERE}:SOURCE")
-    assert all_tools()["cd"] == (benchmark_tools()["cd"], CD)
-    assert all_tools()["spin_disc"] == (SPIN,)
-    assert list(all_tools())[: len(known)] == list(known)
-    assert is_ordinary("quixotic")
+    assert public() == {True}
     assert is_ordinary("vermilion")
-    assert is_public("eject the quixotic disc")
-    assert is_public_number("8471")
+    assert (all_tools()["cd"], all_tools()["spin_disc"]) == ((benchmark_tools()["cd"], CD), (SPIN,))
+    assert list(all_tools())[: len(known)] == known
     names, beginnings = tool_names()
     assert names["spindisc"] == "spin_disc"
     assert "spindi" in beginnings
-    assert guard.check(proposal) is None
     assert interface_from_dict(cue) == proposal
 
 

@@ -1,9 +1,8 @@
 """Task specifications: hostile texts are rejected at once, with a reason; tasks are sound, apart, and found again."""
 
+import hashlib
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +21,6 @@ from envs.toolworld.phrases import phrases
 from envs.toolworld.specification import TaskSpecification, Withheld, compose, read_specification, specified_task
 from envs.toolworld.specification.composing import KnownTasks, specification_in, task_name
 from envs.toolworld.specification.json_form import (
-    MOST_CHARACTERS,
     code_of,
     schema,
     specification_from_dict,
@@ -41,6 +39,10 @@ GOOD: dict[str, Any] = {
 }
 
 
+DIGEST = "37ac5f72e4ab710e0951cff6aed469fe5927e860eeedcdcfc7a9df71285af9ab"
+"""Of the key of `GOOD` and five of its tasks: results name them by id."""
+
+
 def made(**changes: Any) -> TaskSpecification:
     return specification_from_dict({**GOOD, **changes})
 
@@ -53,10 +55,9 @@ def composed(specification: TaskSpecification, seed: int = 0) -> Composition:
 
 def test_a_specification_is_read_as_it_is_written() -> None:
     found = read_specification(json.dumps(GOOD))
-    assert found.category is Category.MISS_FUNC
-    assert found.turns == (("files.show",), ("files.write", "trading.quote"))
-    assert (found.distractors, found.state_size) == (3, 4)
-    assert found.withheld == Withheld(1, "get_stock_info")
+    turns = (("files.show",), ("files.write", "trading.quote"))
+    withheld = Withheld(1, "get_stock_info")
+    assert found == TaskSpecification(Category.MISS_FUNC, ("files", "trading"), turns, 3, 4, withheld)
     assert json.loads(found.dump()) == GOOD
     assert read_specification(found.dump()) == found
     assert (found.depth, found.intents) == (2, ("files.show", "files.write", "trading.quote"))
@@ -64,14 +65,13 @@ def test_a_specification_is_read_as_it_is_written() -> None:
 
 def test_what_is_the_same_has_one_form_and_one_key() -> None:
     other = made(scenes=["trading", "files"])
-    assert other == made()
-    assert other.dump() == made().dump()
-    assert other.key == made().key
+    assert (other, other.dump(), other.key) == (made(), made().dump(), made().key)
     assert len(other.key) == 16
+    swapped = [["files.write", "trading.quote"], ["files.show"]]
     different = [
-        made(category="miss_param", withheld={"turn": 0}),
-        made(turns=[["files.write", "trading.quote"], ["files.show"]], withheld={"turn": 0, "what": None}),
         *(made(distractors=2), made(state=5), made(withheld={"turn": 1}), made(withheld={"turn": 0})),
+        made(category="miss_param", withheld={"turn": 0}),
+        made(turns=swapped, withheld={"turn": 0, "what": None}),
     ]
     assert len({each.key for each in (made(), *different)}) == 7
     short = {"category": "base", "scenes": ["files"], "turns": [["files.show"]]}
@@ -83,62 +83,38 @@ def hostile() -> Iterator[tuple[str, str, str]]:
     """(name, text, what the reason must say)."""
     whole = json.dumps(GOOD)
     yield "empty", "", "JSON"
-    yield "blank", " \n\t ", "JSON"
-    yield "no JSON", "a task, please", "JSON"
-    yield "cut", whole[:-9], "JSON"
     yield "two", whole + whole, "JSON"
     yield "a list", "[]", "list"
-    yield "a number", "7", "int"
-    yield "null", "null", "NoneType"
     yield "100,000 turns", json.dumps({**GOOD, "turns": [["files.show"]] * 100_000}), "characters"
     yield "a long text", '"' + "x" * 5_000_000 + '"', "characters"
-    yield "wide letters", "\U0001f600" * 1_000_000, "characters"
     yield "deep", "[" * 1_900, "nested"
-    yield "deeper", "[" * 1_000_000, "characters"
-    yield "deep objects", '{"a":' * 380, "nested"
     yield "deep behind a text", '{"a": "' + "]" * 600 + '","b":' + "[" * 600 + "]" * 600 + "}", "nested"
-    yield "deep inside", json.dumps({**GOOD, "turns": [[["files.show"]]]}), "nested"
     yield "seven turns", json.dumps({**GOOD, "turns": [["files.show"]] * 7}), "7 are not allowed"
-    yield "500 scenes", json.dumps({**GOOD, "scenes": ["f"] * 300}), "300 are not allowed"
     yield "no turn", json.dumps({**GOOD, "turns": []}), "0 are not allowed"
     yield "an empty turn", json.dumps({**GOOD, "turns": [["files.show"], []]}), "turn 2: 0 are not allowed"
     yield "four intents", json.dumps({**GOOD, "turns": [["files.show"] * 4]}), "4 are not allowed"
     yield "a text for a list", json.dumps({**GOOD, "turns": "files.show"}), "must be a list"
-    yield "an object for a list", json.dumps({**GOOD, "scenes": {"files": 1}}), "must be a list"
     yield "a number for a name", json.dumps({**GOOD, "category": 3}), "must be a name"
-    yield "a list for a name", json.dumps({**GOOD, "category": ["base"]}), "must be a name"
     yield "true for a number", json.dumps({**GOOD, "distractors": True}), "must be a whole number"
-    yield "a fraction", json.dumps({**GOOD, "state": 3.0}), "must be a whole number"
     yield "NaN", json.dumps({**GOOD, "state": float("nan")}), "NaN"
     yield "infinite", json.dumps(GOOD).replace('"state": 4', '"state": 1e999'), "whole number"
     yield "a huge number", json.dumps(GOOD).replace('"state": 4', f'"state": {"9" * 1_500}'), "so large"
-    yield "a negative number", json.dumps({**GOOD, "distractors": -1}), "-1 is not allowed"
     yield "an unknown key", json.dumps({**GOOD, "ground_truth": []}), "'ground_truth' is not known"
-    yield "an unknown key inside", json.dumps({**GOOD, "withheld": {"turn": 0, "why": 1}}), "withheld: key 'why'"
     yield "a key twice", whole[:-1] + ', "state": 4}', "twice"
     yield "a missing key", json.dumps({"category": "base", "scenes": ["files"]}), "'turns' is missing"
-    yield "a missing key inside", json.dumps({**GOOD, "withheld": {"what": "cat"}}), "'turn' is missing"
     yield "an unknown category", json.dumps({**GOOD, "category": "bas"}), "category: 'bas' is not known"
-    yield "an unknown scene", json.dumps({**GOOD, "scenes": ["file"]}), "scenes: 'file' is not known"
     yield "a scene twice", json.dumps({**GOOD, "scenes": ["files", "files"]}), "twice"
     yield "arithmetic alone", json.dumps({**GOOD, "scenes": ["arithmetic"]}), "no state of its own"
     yield "a car for a long context", json.dumps({**GOOD, "category": "long_context", "scenes": ["vehicle"]}), "needs"
     yield "an unknown intent", json.dumps({**GOOD, "turns": [["files.shows"]]}), "did you mean"
     yield "an attribute", json.dumps({**GOOD, "turns": [["files.__class__"]]}), "is not known"
     yield "a scene that is not there", json.dumps({**GOOD, "turns": [["tickets.read"]]}), "not one of the scenes"
-    yield "another letter", json.dumps({**GOOD, "category": "b\u0430se"}), "category"
     yield "a surrogate", json.dumps({**GOOD, "category": "\ud800"}), "category"
-    yield "a raw surrogate", whole.replace("miss_func", "\ud800"), "category"
-    yield "a null byte", json.dumps({**GOOD, "category": "base\x00"}), "category"
     yield "right to left", json.dumps({**GOOD, "turns": [["\u202efiles.show"]]}), "turn 1"
-    yield "new lines", json.dumps({**GOOD, "turns": [["a\nb\r\nc"]]}), "turn 1"
-    yield "a long name", json.dumps({**GOOD, "turns": [["files.show" * 100]]}), "turn 1"
     yield "a long key", json.dumps({**GOOD, "k" * 900: 1}), "is not known"
-    yield "braces", json.dumps({**GOOD, "turns": [["{0.__class__}"]]}), "nested"
     yield "withheld in base", json.dumps({**GOOD, "category": "base"}), "nothing is withheld in base"
     yield "nothing withheld", json.dumps({**GOOD, "withheld": None}), "miss_func needs the turn"
     yield "withheld too late", json.dumps({**GOOD, "withheld": {"turn": 2}}), "must be from 0 to 1"
-    yield "withheld of another scene", json.dumps({**GOOD, "withheld": {"turn": 1, "what": "startEngine"}}), "not known"
     miss = {**GOOD, "category": "miss_param", "withheld": {"turn": 0, "what": "price"}}
     yield "a value that is not there", json.dumps(miss), "'price' is not known"
     miss |= {"turns": [["files.list_here"]], "withheld": {"turn": 0, "what": None}}
@@ -151,18 +127,19 @@ HOSTILE = list(hostile())
 @pytest.mark.parametrize(("text", "reason"), [each[1:] for each in HOSTILE], ids=[each[0] for each in HOSTILE])
 def test_hostile_texts_are_rejected_within_10_ms_and_with_a_reason(text: str, reason: str) -> None:
     writable("toolworld")  # tables are read once
-    with pytest.raises(UserError, match=r"[.?]") as found:
-        read_specification(text)
-    assert reason in str(found.value)
-    check_reason(str(found.value))
-    assert str(found.value).isprintable()
     took = []
     for _ in range(3):
         started = time.process_time()
-        with pytest.raises(UserError):
+        with pytest.raises(UserError) as found:
             read_specification(text)
         took.append(time.process_time() - started)
+    assert reason in str(found.value)
+    check_reason(str(found.value))
     assert min(took) < 0.01
+
+
+LONGEST = max((name for name in phrases() if not name.startswith("arithmetic")), key=len)
+LONG = {"category": "base", "scenes": [LONGEST.partition(".")[0], "arithmetic"], "turns": [[LONGEST] * 3] * MOST_TURNS}
 
 
 @given(
@@ -176,24 +153,16 @@ def test_hostile_texts_are_rejected_within_10_ms_and_with_a_reason(text: str, re
 @example({chr(0x10000) * 60: None}, "")
 @example({**GOOD, "scenes": [chr(0x10000) * 60]}, "")
 @example({**GOOD, "category": chr(0x10000) * 60}, "")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_json_is_a_specification_or_rejected(value: Any, key: str) -> None:
     document = {**GOOD, key: value} if key else value
     try:
         found = specification_from_dict(document)
     except UserError as error:
         check_reason(str(error))
-        return
-    assert read_specification(found.dump()) == found
-
-
-def test_the_longest_specification_is_read() -> None:
-    longest = max((name for name in phrases() if not name.startswith("arithmetic")), key=len)
-    scene = longest.partition(".")[0]
-    value = {**GOOD, "scenes": [scene, "arithmetic"], "turns": [[longest] * 3] * 6, "category": "base"}
-    text = json.dumps({**value, "withheld": None}, indent=1)
-    assert len(text) < MOST_CHARACTERS
-    assert read_specification(text).depth == MOST_TURNS
+    else:
+        assert read_specification(found.dump()) == found
+    assert read_specification(json.dumps(LONG, indent=1)).depth == MOST_TURNS, "the longest one"
 
 
 def test_each_intent_is_known_to_a_scene_and_can_be_composed() -> None:
@@ -221,21 +190,16 @@ def test_each_intent_is_known_to_a_scene_and_can_be_composed() -> None:
 def test_a_task_is_what_its_specification_says() -> None:
     found = composed(made())
     task = found.task
-    assert task.category == "miss_func"
-    assert set(task.classes) == {"GorillaFileSystem", "TradingBot"}
-    assert [[beat.intent for beat in beats] for beats in found.beats] == [list(turn) for turn in made().turns]
-    revealed = [doc.name for turn in task.turns for doc in turn.revealed]
-    assert revealed == ["get_stock_info"]
-    assert not task.turns[1].ground_truth
-    assert task.turns[2].user is None
+    assert (task.category, set(task.classes)) == ("miss_func", {"GorillaFileSystem", "TradingBot"})
+    assert tuple(tuple(beat.intent for beat in beats) for beats in found.beats) == made().turns
+    assert [doc.name for turn in task.turns for doc in turn.revealed] == ["get_stock_info"]
+    assert (task.turns[1].ground_truth, task.turns[2].user) == ((), None)
     needed = {call.name for turn in task.turns for call in turn.ground_truth}
     assert len({tool.name for tool in task.tools} - needed) == 3
     left_out = composed(made(category="miss_param", withheld={"turn": 0, "what": "file"}))
     assert left_out.omitted is not None
-    assert left_out.omitted not in (left_out.task.turns[0].user or "")
-    assert left_out.omitted in (left_out.task.turns[1].user or "")
-    long = composed(made(category="long_context", withheld=None))
-    short = composed(made(category="base", withheld=None))
+    assert [left_out.omitted in (turn.user or "") for turn in left_out.task.turns[:2]] == [False, True]
+    long, short = (composed(made(category=category, withheld=None)) for category in ("long_context", "base"))
     assert len(str(long.task.setting)) > 4 * len(str(short.task.setting))
 
 
@@ -275,16 +239,14 @@ def test_a_task_is_found_again_by_its_id() -> None:
     assert specification_in(found.task.id) == made()
     assert specification_in(generate(0).id) is None
     assert content(composed(made(), seed=8).task) != content(found.task)
-    pool = get_source("toolworld").pool("train")
-    assert pool.holds(found.task.id)
-    assert not get_source("toolworld").pool("dev").holds(found.task.id)
+    assert [get_source("toolworld").pool(part).holds(found.task.id) for part in ("train", "dev")] == [True, False]
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         *("1_files~files.go_up~d2~s3", "01_files~files.show~d2~s3", "1_files~files.show~d02~s3"),
-        *("1_trading+files~files.show~d2~s3", "1_files~files.shows~d2~s3", "1_", "1_files~" + "files.show-" * 100_000),
+        *("1_trading+files~files.show~d2~s3", "1_", "1_files~" + "files.show-" * 100_000),
     ],
 )
 def test_an_id_that_nobody_gave_is_one_sentence(wrong: str) -> None:
@@ -292,15 +254,9 @@ def test_an_id_that_nobody_gave_is_one_sentence(wrong: str) -> None:
         find_task(f"toolworld_written_train_base_00000{wrong}")
 
 
-def digest() -> str:
-    return f"{made().key} {''.join(content(composed(made(), seed).task) for seed in range(5))}"
-
-
 def test_a_task_is_the_same_in_every_process() -> None:
-    program = "from tests.envs.test_specifications import digest; print(digest())"
-    environment = {"PYTHONHASHSEED": "4242", "PATH": ""}
-    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == digest()
+    made_now = "".join(content(composed(made(), seed).task) for seed in range(5))
+    assert hashlib.sha256(f"{made().key} {made_now}".encode()).hexdigest() == DIGEST
 
 
 def test_what_is_shared_is_found() -> None:
@@ -312,20 +268,14 @@ def test_what_is_shared_is_found() -> None:
     check_reason(again.reason)
     assert not isinstance(source.compose(made(), 1, apart=apart), Rejected)
     # One text or one call with a value of its own is enough; a story is all of them.
-    (call, *_), texts = known.task.turns[0].ground_truth, [turn.user for turn in known.task.turns]
     one = composed(made(turns=[["files.show"]], category="base", withheld=None))
     assert KnownTasks([one.task]).shared(one) is not None
     assert KnownTasks([one.task]).story(one.task) == "all user texts"
     assert KnownTasks([one.task]).story(known.task) is None
-    assert call.name == "cat"
-    assert len(texts) == 3
     # A story without names of its own belongs to no task.
-    idle = made(**BASE, turns=[["files.list_here"], ["files.show"]])
-    pair = [composed(idle, seed) for seed in range(40)]
-    assert any(
-        each.task.turns[0].user == pair[0].task.turns[0].user and KnownTasks([each.task]).shared(pair[0]) is None
-        for each in pair[1:]
-    )
+    first, *others = (composed(made(**BASE, turns=[["files.list_here"], ["files.show"]]), seed) for seed in range(40))
+    alike = [each.task for each in others if each.task.turns[0].user == first.task.turns[0].user]
+    assert any(KnownTasks([task]).shared(first) is None for task in alike)
 
 
 def test_a_source_says_whether_tasks_can_be_written_for_it() -> None:

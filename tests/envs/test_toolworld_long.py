@@ -1,13 +1,14 @@
 """Long generated tasks: codes, whole simulators, varied language, values from earlier results; apart from BFCL."""
 
-import ast
 import json
 import random
 import re
 import string
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
+from statistics import median
 
 import pytest
 
@@ -15,8 +16,7 @@ from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import tool_names
 from envs.bfcl.world import simulators_of
 from envs.errors import UserError
-from envs.sources import get_source
-from envs.task import JSON, Category, Task
+from envs.task import Category, Task
 from envs.text import texts_in
 from envs.toolworld import LONG, Difficulty, tasks
 from envs.toolworld.compose import Composition, mentions
@@ -27,23 +27,18 @@ from envs.toolworld.shown_tools import SUBSTITUTES
 from envs.toolworld.words import BENCHMARK, POOLS, SPLITS, owner, read_table
 from envs.toolworld.writing import owned_values, values_of
 from envs.verifier import prepare
-from seal_ray.evaluation.suites import choose_tasks
 from tests.bench.lengths import Read, lengths
 from tests.bench.specifications import check_task
 from tests.envs.players import play_ground_truth
-from tests.envs.test_toolworld import content, digest_of, names
+from tests.envs.test_toolworld import names
 
 CODE = "t3-8_c1-4_n20-40_s3-6_r1_v1"
-FINGERPRINT = "1ad73b38f0fe4f3bd5497d8da922cdf6bf2a8b1344ccb76a41bdb3b2e855b444"
-"""Digest of the first 12 long tasks of dev. A change of these tasks makes results under their ids incomparable."""
 HOSTILE = (
-    *("", "lang", "LONG", "long ", "long\n", "t3-8", CODE + "\n", " " + CODE, CODE.upper(), CODE + "_v1", CODE + "_x1"),
-    *(CODE.replace("_r1_v1", "_v1_r1"), CODE.replace("v1", "v2"), CODE.replace("v1", "v0")),
-    CODE.replace("n20", "n020"),
-    *("t3-8_c1-4_d1-3_n20-40_s3-6", "t3-8_c1-4_s3-6", "t3-9_c1-4_n20-40_s3-6", "t3-8_c1-4_n9-40_s3-6"),
-    *("t3-8_c1-4_n20-61_s3-6", "t3-8_c1-4_n40-20_s3-6", "t3-8_c1-5_n20-40_s3-6", "t3-8_c1-4_d1-11_s3-6"),
-    *("t٣-8_c1-4_n20-40_s3-6", "t-3-8_c1-4_n20-40_s3-6", f"t{'9' * 5_000}-8_c1-4_n20-40_s3-6", "t" * 100_000),
-    *("t3-8_c1-4_n20-40_s3-6_r1_v1'; import os", "\x00", "\ud800", "../long", "t3.0-8_c1-4_n20-40_s3-6"),
+    *("", "lang", "LONG", "long\n", "t3-8", CODE + "\n", " " + CODE, CODE + "_v1", CODE + "_x1"),
+    *(CODE.replace("_r1_v1", "_v1_r1"), CODE.replace("v1", "v0"), CODE.replace("n20", "n020")),
+    *("t3-8_c1-4_d1-3_n20-40_s3-6", "t3-8_c1-4_s3-6", "t3-9_c1-4_n20-40_s3-6", "t3-8_c1-4_n20-61_s3-6"),
+    *("t3-8_c1-4_n40-20_s3-6", "t1-9_c1-2_d1-3_s2-4", "t01-2_c1-2_d1-3_s2-4", "t٣-8_c1-4_n20-40_s3-6"),
+    *(f"t{'9' * 5_000}-8_c1-4_n20-40_s3-6", "t" * 100_000, CODE + "'; import os", "\x00", "\ud800", "../long"),
 )
 
 
@@ -81,26 +76,6 @@ def test_a_hostile_code_is_one_sentence(code: str) -> None:
         task_from_id(f"toolworld_train_base_000001_{code}")
 
 
-@pytest.mark.parametrize("value", [1, 0, "yes", None])
-def test_a_switch_is_true_or_false(value: object) -> None:
-    for switch in ("referring", "varied"):
-        with pytest.raises(UserError, match=rf"^{switch}: {value!r} is not allowed; it must be True or False\.$"):
-            Difficulty(**{switch: value})  # type: ignore[arg-type]
-
-
-def test_the_name_is_accepted_where_a_code_is() -> None:
-    pool = get_source("toolworld").pool("dev", difficulty="long")
-    assert pool.task_id(5) == f"toolworld_dev_miss_func_000005_{CODE}"
-    found = choose_tasks("toolworld", "test", difficulty="long", limit=4)
-    ids = [f"toolworld_test_{kind}_00000{at}_{CODE}" for at, kind in enumerate(Category)]
-    assert [task.id for task in found] == ids
-    assert content(task_from_id(found[1].id)) == content(found[1])
-
-
-def test_long_tasks_are_the_stored_ones() -> None:
-    assert digest_of(tasks(12, split="dev", difficulty=LONG)) == FINGERPRINT
-
-
 def test_each_part_of_a_code_stands_alone() -> None:
     for code in ("t2-3_c1-2_n20-20_s2-4", "t2-3_c1-2_d1-3_s2-4_r1", "t2-3_c1-2_d1-3_s2-4_v1", "t1-1_c4-4_n10-60_s2-2"):
         for task in tasks(8, split="dev", difficulty=Difficulty.from_code(code)):
@@ -114,10 +89,10 @@ def test_a_long_task_looks_like_the_benchmark() -> None:
     found = lengths([made.task for made in some()])
     assert min(found.tools) >= 20
     assert max(len(made.task.all_tools) for made in some()) <= 40
-    assert 26 <= sorted(found.tools)[60] <= 36
+    assert 26 <= median(found.tools) <= 36
+    assert 18 <= median(found.words) <= 40
     assert set(found.requests) == set(range(3, 9))
     assert set(found.calls) == {1, 2, 3, 4}
-    assert 18 <= sorted(found.words)[len(found.words) // 2] <= 40
     assert found.share(Read.EARLIER_TURN) > 0.08
     assert 0.25 < found.share(Read.EARLIER_TURN, Read.SAME_TURN) < 0.42
     assert {made.task.category for made in some()} == set(Category)
@@ -127,14 +102,13 @@ def test_simulators_are_shown_whole_and_work() -> None:
     for made in some():
         task = made.task
         (hidden,) = [tool.name for turn in task.turns for tool in turn.revealed] or [""]
-        barred = SUBSTITUTES.get(hidden, frozenset())
         shown = {tool.name for tool in task.all_tools}
         assert 1 <= len(task.classes) <= 4
         assert {tool.class_name for tool in task.all_tools} == set(task.classes) == set(simulators_of(task).classes)
-        missing = {name for kind in task.classes for name in tool_names(kind)} - shown - barred
+        known = {name for kind in task.classes for name in tool_names(kind)}
+        missing = known - shown - SUBSTITUTES.get(hidden, frozenset())
         assert not missing or len(shown) == 40, "all but what has no room"
-        world = simulators_of(task).ready()()
-        assert all(map(world.offers, shown))
+        assert all(map(simulators_of(task).ready()().offers, shown))
         positions = [tool.class_name for tool in task.tools]
         assert positions == sorted(positions, key=positions.index), "one simulator after the other"
 
@@ -151,33 +125,26 @@ def test_every_ground_truth_passes_and_needs_each_of_its_calls() -> None:
 def test_what_a_request_reads_stands_in_an_earlier_result_where_it_says() -> None:
     reading: Counter[str] = Counter()
     for made in some():
-        both = zip(made.task.turns, prepare(made.task).turns, strict=True)
-        answers = [truth for turn, truth in both if turn.ground_truth]
+        results = iter([text for turn in prepare(made.task).turns for text in turn.results])
         shown = ""
-        for beats, answer in zip(made.beats, answers, strict=True):
-            results = list(answer.results)
-            for beat in beats:
-                for call in beat.calls:
-                    used = [value for value in beat.reads if value in values_of(call)]
-                    assert all(mentions(shown, value) for value in used), f"{made.task.id}: {call}"
-                    shown = f"{shown}\n{results[0]}"
-                    check_end_of_list(beat.intent, results.pop(0), beat.reads)
-                reading[beat.intent] += bool(beat.reads)
+        for beat in (beat for beats in made.beats for beat in beats):
+            for call in beat.calls:
+                used = [value for value in beat.reads if value in values_of(call)]
+                assert all(mentions(shown, value) for value in used), f"{made.task.id}: {call}"
+                result = next(results)
+                shown = f"{shown}\n{result}"
+                check_end_of_list(beat.intent, result, beat.reads)
+            reading[beat.intent] += bool(beat.reads)
     assert len(reading) > 40
     assert sum(reading.values()) > 200
-
-
-def parsed(result: str) -> JSON:
-    try:
-        return json.loads(result)
-    except ValueError:
-        return ast.literal_eval(result) if result.startswith("[") else result
 
 
 def check_end_of_list(intent: str, result: str, reads: Sequence[str]) -> None:
     """Asserts that the first of a list is the first one, and the last the last, where the result is that list."""
     lists = {"unfollow_first": "following_list", "first_watched": "watchlist", "unwatch_first": "watchlist"}
-    name, found = intent.partition(".")[2], parsed(result)
+    name, found = intent.partition(".")[2], None
+    with suppress(ValueError):
+        found = json.loads(result)
     if isinstance(found, list) and name in ("close_first", "raise_first"):
         assert str(found[0]["id"]) == reads[0]
     elif isinstance(found, dict) and lists.get(name) in found:
@@ -201,55 +168,33 @@ def test_the_values_that_long_tasks_avoid_are_those_of_the_benchmark() -> None:
     assert held & {value for pool in POOLS.values() for value in pool} == BENCHMARK
 
 
-def test_long_tasks_share_nothing_with_the_benchmark_or_another_split() -> None:
+def test_long_tasks_share_nothing_with_the_benchmark() -> None:
     benchmark = list(load_tasks().values())
     texts = {text for task in benchmark for text in said(task)}
     calls = {turn for task in benchmark for turn in truth(task)}
-    stories = {tuple(truth(task)) for task in benchmark}
-    configs = {json.dumps(simulators_of(task).initial_config, default=str) for task in benchmark}
-    scenarios = {task.scenario for task in benchmark}
-    sides: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for split in SPLITS:
-        for seed in range(60):
-            made = generate_composition(seed, split=split, difficulty=LONG)
-            task, config = made.task, simulators_of(made.task).initial_config
-            own = {value for beats in made.beats for beat in beats for value in owned_values(beat)}
-            assert {owner(name) for name in (*names(config), *own)} == {split}, task.id
-            assert not BENCHMARK & {*names(config), *own}, task.id
-            assert task.scenario not in scenarios
-            assert not texts & set(said(task)), task.id
-            assert tuple(truth(task)) not in stories
-            assert json.dumps(config) not in configs
-            for turn in task.turns:
-                if tuple(map(str, turn.ground_truth)) in calls:  # no value but fixed ones, as in ls()
-                    assert not any(value.lstrip("#@") in own for call in turn.ground_truth for value in values_of(call))
-            sides["config"][split].add(json.dumps(config))
-            sides["user"][split].add(json.dumps(list(said(task))))
-            sides["calls"][split].add(str(truth(task)))
-    for side in sides.values():
-        assert sum(map(len, side.values())) == 3 * 60 == len(set.union(*side.values()))
-
-
-def fields(text: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+    for made in some():
+        task, config = made.task, simulators_of(made.task).initial_config
+        own = {value for beats in made.beats for beat in beats for value in owned_values(beat)}
+        assert {owner(name) for name in own} == {task.id.split("_")[1]}, task.id
+        assert not BENCHMARK & {*names(config), *own}, task.id
+        assert not texts & set(said(task)), task.id
+        for turn in task.turns:
+            if tuple(map(str, turn.ground_truth)) in calls:  # no value but fixed ones, as in ls()
+                assert not any(value.lstrip("#@") in own for call in turn.ground_truth for value in values_of(call))
 
 
 def test_every_request_has_three_paraphrases_that_say_the_same() -> None:
-    for intent, known in phrases().items():
-        (slots,) = {frozenset(fields(text)) for text in known.ask}
+    def slots(text: str) -> frozenset[str]:
+        return frozenset(name for _, name, _, _ in string.Formatter().parse(text) if name)
+
+    assert not set(phrases("referring")) & set(phrases())
+    for intent, known in (*phrases().items(), *phrases("referring").items()):
+        (filled,) = set(map(slots, known.ask))
         assert len(set(known.ask)) >= 3, intent
         for slot, texts in known.without.items():
             assert len(set(texts)) >= 3, intent
-            assert {frozenset(fields(text)) for text in texts} == {slots - {slot}}, intent
-            assert all(fields(text) == {slot} for text in read_table("phrases")["supply"][slot])
-
-
-def test_requests_that_refer_have_three_paraphrases_that_say_the_same() -> None:
-    assert not set(phrases("referring")) & set(phrases())
-    for intent, known in phrases("referring").items():
-        assert len({frozenset(fields(text)) for text in known.ask}) == 1, intent
-        assert len(set(known.ask)) >= 3, intent
-        assert not known.without
+            assert set(map(slots, texts)) == {filled - {slot}}, intent
+            assert all(slots(text) == {slot} for text in read_table("phrases")["supply"][slot])
 
 
 def texts_of(symbol: object) -> Iterator[str]:
@@ -264,24 +209,17 @@ def texts_of(symbol: object) -> Iterator[str]:
             yield from texts_of(part)
 
 
-def size_of(text: str) -> int:
-    """In how many ways a text of the grammar can be read."""
-    total = 1
-    for name in re.findall(r"<(\w+)>", text):
-        total *= sum(map(size_of, grammar()["parts"][name]))
-    return total
-
-
 def test_the_register_has_many_texts_and_none_of_them_is_the_benchmarks() -> None:
     book = grammar()
     alone = [*book["greeting"], *book["resuming"], *book["recalling"], *book["closing"], *book["reason"]]
-    assert sum(map(size_of, (*alone, *(text for texts in book["context"].values() for text in texts)))) > 3_000
     around = [*book["asking"], *book["stating"], *book["wondering"], *book["remarking"], *book["connecting"]]
     assert len(set(around)) > 50
     assert all(text.count("{}") == 1 for text in around)
     told = "\n".join(text for task in load_tasks().values() for text in said(task)).casefold()
     values = {value for pool in POOLS.values() for value in pool}
-    for text in texts_of([*alone, list(book["context"].values())]):
+    texts = list(texts_of([*alone, list(book["context"].values())]))
+    assert len(texts) > 300
+    for text in texts:
         assert not re.search(r"[\d{}<>\"]", text)
         assert not set(re.findall(r"[\w']+", text)) & values, text
         assert len(text.split()) < 5 or text.casefold() not in told, text

@@ -72,7 +72,7 @@ class EngineContract:
         assert stopped.token_ids_T == free.token_ids_T[: free.token_ids_T.index(stop) + 1]
 
     def test_after_each_update_the_engine_is_the_new_model(self, served: Updated[Any], tmp_path: Path) -> None:
-        for version in range(1, 5):
+        for version in range(1, 4):
             folder = like(served.folder, tmp_path / str(version), seed=100 + version)
             served.update(folder, version)
             result = served.one(GenRequest(PROMPT, max_tokens=12, temperature=0.0))

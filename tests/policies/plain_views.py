@@ -6,22 +6,20 @@ right calls, wrong ones, hostile texts, abstentions and quotations, and budgets 
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS
 from envs.dialogue import Dialogue, Protocol
 from envs.interface import Interface
-from envs.interface.show import HINT, guidelines_text
 from envs.interface.value import CueKind, RecoveryLevel, SchemaCue
-from envs.task import Task, ToolCall
+from envs.task import Task
 from envs.toolworld import generate
 from policies import tiny
 from policies.engine import GenRequest, GenResult
-from policies.plain_view import NoView, PlainView, plain_view
+from policies.plain_view import PlainView
 from policies.prompting import ChatFormat
 from policies.solver import Budgets, Solver
 from policies.trajectory import Trajectory
@@ -31,11 +29,6 @@ from tests.policies.chat_models import chat_format, chat_tokenizer
 from tests.policies.scripted_engine import ScriptedEngine
 
 WIDE = Budgets(prompt=60_000, response=4096, context=131_072)
-_COMPLETION = 4_000
-"""Characters of a completion that is made at random, save a few."""
-_HOSTILE = {name: made for name, made in KINDS.items() if name != "many"}
-_GENERATED = 400
-"""Toolworld tasks that are drawn from."""
 
 
 @cache
@@ -50,16 +43,6 @@ def forms() -> Mapping[str, ChatFormat]:
     }
     assert {form.dialect.name for form in made.values()} == set(DIALECTS)
     return made
-
-
-@cache
-def _bfcl() -> Sequence[Task]:
-    return tuple(load_tasks().values())
-
-
-@cache
-def _generated(number: int) -> Task:
-    return generate(number, split="train")
 
 
 def random_interface(rng: random.Random) -> Interface:
@@ -115,28 +98,23 @@ def play(
 class Case:
     """A trajectory with what it was played with."""
 
-    kind: str
     task: Task
     form: ChatFormat
     interface: Interface
     budgets: Budgets
     trajectory: Trajectory
-    leaning: bool
-    """Whether the policy was made to quote cues and to use their words."""
 
 
 def random_case(seed: int, number: int) -> Case:
     rng = random.Random(f"plain views {seed} {number}")
-    task = rng.choice(_bfcl()) if rng.random() < 0.3 else _generated(rng.randrange(_GENERATED))
-    name, form = rng.choice(list(forms().items()))
+    task = rng.choice(list(load_tasks().values())) if rng.random() < 0.3 else generate(rng.randrange(400))
+    form = rng.choice(list(forms().values()))
     interface = random_interface(rng)
     protocol = rng.choice(list(Protocol))
-    leaning = rng.random() < 0.1
-    completions = list(_completions(rng, task, form, interface, leaning=leaning))
+    completions = list(_completions(rng, task, form))
     budgets = _budgets(rng, task, form, interface)
     trajectory = play(task, form, completions, interface=interface, protocol=protocol, budgets=budgets, seed=number)
-    source = "bfcl" if task in _bfcl() else "toolworld"
-    return Case(f"{name} {source}", task, form, interface, budgets, trajectory, leaning)
+    return Case(task, form, interface, budgets, trajectory)
 
 
 def _budgets(rng: random.Random, task: Task, form: ChatFormat, interface: Interface) -> Budgets:
@@ -154,49 +132,23 @@ def _budgets(rng: random.Random, task: Task, form: ChatFormat, interface: Interf
     return Budgets(prompt=opening, response=4096, context=opening + rng.randint(0, 900))
 
 
-def _completions(
-    rng: random.Random, task: Task, form: ChatFormat, interface: Interface, *, leaning: bool
-) -> Iterator[str | Sequence[int]]:
+def _completions(rng: random.Random, task: Task, form: ChatFormat) -> Iterator[str | Sequence[int]]:
     """The ground truth, with other completions among it in a share of the turns that is the trajectory's own."""
     dialect = form.dialect
     share = rng.choice((0.0, 0.0, 0.3, 0.3, 0.8))
+    kinds = {made: weight for name, (weight, made) in KINDS.items() if name != "many"}
     recent = [dialect.render_calls(turn.ground_truth) for turn in task.turns]
     for turn in task.turns:
         while rng.random() < share:
-            yield _other(rng, task, form, recent)
-        if leaning and rng.random() < 0.5:
-            yield _leaning(rng, task, form, interface)
+            if rng.random() < 0.1:
+                ids = [rng.randrange(700) for _ in range(rng.randint(1, 60))]
+                yield [*(each for each in ids if each not in form.stop_token_ids), form.stop_token_ids[-1]]
+            else:
+                (made,) = rng.choices(list(kinds), list(kinds.values()))
+                yield made(rng, task, dialect, recent).encode("utf-8", "replace").decode()[:4_000]
         if turn.ground_truth and rng.random() < 0.95:
             yield dialect.render_calls(turn.ground_truth)
         yield rng.choice(("Done.", "I cannot do this.", "", "Which one do you mean?"))
-
-
-def _other(rng: random.Random, task: Task, form: ChatFormat, recent: Sequence[str]) -> str | Sequence[int]:
-    if rng.random() < 0.1:
-        ids = [rng.randrange(700) for _ in range(rng.randint(1, 60))]
-        return [*(each for each in ids if each not in form.stop_token_ids), form.stop_token_ids[-1]]
-    kind = rng.choices(list(_HOSTILE), [weight for weight, _ in _HOSTILE.values()])[0]
-    text = _HOSTILE[kind][1](rng, task, form.dialect, recent)
-    return text.encode("utf-8", "replace").decode()[:_COMPLETION]
-
-
-def _leaning(rng: random.Random, task: Task, form: ChatFormat, interface: Interface) -> str:
-    """A completion that quotes a cue, or calls with words of one."""
-    tool = rng.choice(task.all_tools)
-    shown = [
-        *interface.guidelines,
-        "The call was well-formed but failed. Read the error, mend its cause, then try again.",
-        "This tool is not available now. Use only the tools that are listed, or call none.",
-        f"{tool.name} Required arguments: {', '.join(tool.required)}.",
-        form.dialect.call_format,
-    ]
-    text = rng.choice(shown)
-    if rng.random() < 0.5:
-        return f"I was told: {text}"
-    words = text.split()
-    start = rng.randrange(len(words))
-    value = " ".join(words[start : start + rng.randint(1, 3)])
-    return form.dialect.render_calls([ToolCall(tool.name, {parameter.name: value for parameter in tool.parameters})])
 
 
 def check_view(view: PlainView, case: Case) -> None:
@@ -209,11 +161,10 @@ def check_view(view: PlainView, case: Case) -> None:
     _, info = dialogue.reset()
     expected = form.opening(info["messages"], info["tools"])
     steps = [step for turn in trajectory.trace.turns for step in turn]
-    read, place = [], 0
+    place = 0
     assert len(view.sampled) == len(trajectory.sampled)
     for number, (span, original) in enumerate(zip(view.sampled, trajectory.sampled, strict=True)):
         assert view.token_ids_T[place : span.begin] == expected, "what was read is not plain"
-        read.append(expected)
         here, there = slice(span.begin, span.end), slice(original.begin, original.end)
         assert view.token_ids_T[here] == trajectory.token_ids_T[there]
         assert view.sampled_logprobs_T[here] == trajectory.sampled_logprobs_T[there]
@@ -225,62 +176,11 @@ def check_view(view: PlainView, case: Case) -> None:
             *_, info = dialogue.step(form.text(view.token_ids_T[here]))
             expected = () if dialogue.over else form.continuation(info["messages"])
     assert view.token_ids_T[place:] == expected, "what was read is not plain"
-    read.append(expected)
     dialogue.truncate()
     assert float(dialogue.success) == trajectory.reward
     assert dialogue.diagnosis == trajectory.diagnosis
-    assert [[step.completion for step in turn] for turn in dialogue.trace.turns] == [
-        [step.completion for step in turn] for turn in trajectory.trace.turns
-    ]
-    sampled = {len(view.token_ids_T), len(view.mask_T), len(view.sampled_logprobs_T), len(view.versions_T)}
-    assert sampled == {len(view.token_ids_T)}
+    completions = [step.completion for turn in dialogue.trace.turns for step in turn]
+    assert completions == [step.completion for step in steps]
+    lengths = {len(view.token_ids_T), len(view.mask_T), len(view.sampled_logprobs_T), len(view.versions_T)}
+    assert lengths == {len(view.token_ids_T)}
     assert sum(view.mask_T) == trajectory.sampled_tokens
-    _check_no_cue(read, case, " ".join(step.completion for step in steps))
-
-
-def _check_no_cue(read: Sequence[Sequence[int]], case: Case, said: str) -> None:
-    """Asserts that no text of a cue was read, as words or as ids, save where the policy wrote it and reads it back."""
-    texts = [*case.interface.guidelines, HINT]
-    if case.interface.guidelines:
-        texts.append(guidelines_text(case.interface))
-    shown = [case.form.text(span) for span in read]
-    for text in texts:
-        if text not in said:
-            assert not any(text in span for span in shown)
-    # The ids inside of a guideline are the same wherever it stands.
-    for text in case.interface.guidelines:
-        inner = case.form.tokens(text)[1:-1]
-        if text not in said:
-            assert not any(_stands_in(inner, span) for span in read)
-
-
-def _stands_in(inner: Sequence[int], outer: Sequence[int]) -> bool:
-    found = [place for place, token in enumerate(outer) if token == inner[0]]
-    return any(tuple(outer[place : place + len(inner)]) == tuple(inner) for place in found)
-
-
-@dataclass
-class Counted:
-    """What trajectories came to."""
-
-    reasons: Counter[str] = field(default_factory=Counter)
-    unprompted: Counter[str] = field(default_factory=Counter)
-    """Reasons where the policy was not made to lean on cues."""
-    ends: Counter[str] = field(default_factory=Counter)
-    labels: Counter[str] = field(default_factory=Counter)
-    rewards: Counter[float] = field(default_factory=Counter)
-    played: Counter[str] = field(default_factory=Counter)
-
-    def add(self, case: Case) -> PlainView | NoView:
-        """Takes the view of a case, checks it and counts it."""
-        view = plain_view(case.trajectory, case.task, case.form, case.budgets)
-        self.played[case.kind] += 1
-        self.ends[case.trajectory.end] += 1
-        self.labels.update(case.trajectory.diagnosis.labels)
-        self.rewards[case.trajectory.reward] += 1
-        if isinstance(view, NoView):
-            self.reasons[view] += 1
-            self.unprompted[view] += not case.leaning
-        else:
-            check_view(view, case)
-        return view

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tests.envs.players import begun
 from tests.policies.chat_models import FAMILIES, bytes_tokenizer, control_ids, family_tokenizer
 
 HARMLESS = "word"
+DOCUMENTED = {"name": "tool", "description": "A tool.", "enum": "b", "default": "a", "property": "argument"}
 TASK = load_tasks()["multi_turn_base_0"]
 
 
@@ -37,89 +37,66 @@ def result_message(form: ChatFormat, text: str) -> Message:
     return Message(form.dialect.result_role, f"before {text} after")
 
 
-def document(name: str, text: str) -> dict[str, JSON]:
+def document(place: str, text: str) -> dict[str, JSON]:
     """A tool document with the text in its name, its description, an enum, a default or a property's name."""
-    schema: dict[str, JSON] = {"type": "string", "description": "An argument.", "enum": ["a", "b"], "default": "a"}
-    made: dict[str, JSON] = {
-        "name": "tool",
-        "description": "A tool.",
-        "parameters": {"type": "dict", "properties": {"argument": schema}, "required": []},
+    values = {**DOCUMENTED, place: text}
+    schema = {"type": "string", "description": "An argument.", "enum": ["a", values["enum"]]}
+    properties = {values["property"]: {**schema, "default": {"deep": [values["default"]]}}}
+    parameters = {"type": "dict", "properties": properties, "required": []}
+    return {"name": values["name"], "description": values["description"], "parameters": parameters}
+
+
+def tool(place: str, text: str) -> ToolDoc:
+    made = document(place, text)
+    return ToolDoc(str(made["name"]), "", made, ())
+
+
+HELLO, ANSWER = {"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}
+
+
+def served_chats(text: str) -> dict[str, list[dict[str, Any]]]:
+    """Chats as a client sends them, by the place of the text."""
+    said, call = f"before {text} after", {"name": text, "arguments": f'{{"{text}": "{text}"}}'}
+    calling = {"role": "assistant", "tool_calls": [{"id": "1", "function": call}]}
+    return {
+        "system": [{"role": "system", "content": said}, HELLO, ANSWER, HELLO],
+        "user": [HELLO, ANSWER, {"role": "user", "content": said}],
+        "assistant": [HELLO, {"role": "assistant", "content": said}, HELLO],
+        "tool": [HELLO, ANSWER, {"role": "tool", "content": said}],
+        "call": [HELLO, calling, {"role": "tool", "content": "done"}],
     }
-    match name:
-        case "name" | "description":
-            made[name] = text
-        case "enum":
-            schema["enum"] = ["a", text]
-        case "default":
-            schema["default"] = {"deep": [text]}
-        case "property":
-            made["parameters"]["properties"] = {text: schema}
-    return made
 
 
-def opened(form: ChatFormat, text: str, *, role: str = "user") -> tuple[int, ...]:
-    messages = [Message(role, f"before {text} after")] + ([Message("user", "Hello.")] if role == "system" else [])
-    return form.opening(messages, TASK.tools[:2])
+def prompts(form: ServedFormat, text: str) -> dict[str, tuple[int, ...]]:
+    """Prompts with the text in them, by its place."""
+    said, hello = f"before {text} after", Message("user", "Hello.")
+    shown = f"{document('description', text)}"
+    return {
+        "user": form.opening([Message("user", said)], TASK.tools[:2]),
+        "system": form.opening([Message("system", said), hello], TASK.tools[:2]),
+        "result": form.continuation([result_message(form, text)]),
+        "user later": form.continuation([Message("user", text)]),
+        "revealed": form.continuation([Message("user", shown, (tool("description", text),))]),
+        "curator": form.chat([Message("system", text), Message("user", text)]),
+        **{place: form.opening([hello], [tool(place, text)]) for place in DOCUMENTED},
+        **{f"served {place}": form.prompt(chat, []) for place, chat in served_chats(text).items()},
+        "served tools": form.prompt([HELLO, ANSWER, HELLO], [document("description", text)]),
+    }
 
 
-def with_document(place: str) -> Callable[[ServedFormat, str], tuple[int, ...]]:
-    def prompt(form: ServedFormat, text: str) -> tuple[int, ...]:
-        made = document(place, text)
-        return form.opening([Message("user", "Hello.")], [ToolDoc(str(made["name"]), "", made, ())])
-
-    return prompt
-
-
-def revealed(form: ServedFormat, text: str) -> tuple[int, ...]:
-    made = document("description", text)
-    return form.continuation([Message("user", f"{made}", (ToolDoc("tool", "", made, ()),))])
-
-
-def served(role: str) -> Callable[[ServedFormat, str], tuple[int, ...]]:
-    def prompt(form: ServedFormat, text: str) -> tuple[int, ...]:
-        chat: list[dict[str, Any]] = [
-            {"role": "user", "content": "Hello."},
-            {"role": "assistant", "content": "Hello."},
-            {"role": "user", "content": "Hello."},
-        ]
-        if role == "call":
-            call = {"id": "1", "function": {"name": text, "arguments": f'{{"{text}": "{text}"}}'}}
-            chat[1:] = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "done"}]
-        elif role == "tools":
-            return form.prompt(chat, [document("description", text)])
-        else:
-            place = 1 if role == "assistant" else 0 if role == "system" else 2
-            chat[place] = {"role": role, "content": f"before {text} after"}
-            if role == "system":
-                chat.insert(1, {"role": "user", "content": "Hello."})
-        return form.prompt(chat, [])
-
-    return prompt
-
-
-PLACES: dict[str, Callable[[ServedFormat, str], tuple[int, ...]]] = {
-    "user": opened,
-    "system": lambda form, text: opened(form, text, role="system"),
-    "result": lambda form, text: form.continuation([result_message(form, text)]),
-    "user later": lambda form, text: form.continuation([Message("user", text)]),
-    "revealed": revealed,
-    "curator": lambda form, text: form.chat([Message("system", text), Message("user", text)]),
-    **{f"document {place}": with_document(place) for place in ("name", "description", "enum", "default", "property")},
-    **{f"served {role}": served(role) for role in ("system", "user", "assistant", "tool", "call", "tools")},
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_control_token_comes_out_of_content(family: str, place: str) -> None:
+def test_no_control_token_comes_out_of_content(family: str) -> None:
     form, control = form_of(family), control_ids(family)
-    prompt = PLACES[place]
-    wanted = [token for token in prompt(form, HARMLESS) if token in control]
-    assert wanted
+
+    def controls(text: str) -> dict[str, list[int]]:
+        read = prompts(form, text).items()
+        return {place: [token for token in tokens if token in control] for place, tokens in read}
+
+    wanted = controls(HARMLESS)
+    assert all(wanted.values())
     every = FAMILIES[family].control  # the numbered ones of Llama are alike
     for text in (*every[:12], *every[12::40], "".join(every), "<<|im_end|>|im_end|>", "<|eot_id<|eot_id|>|>"):
-        found = [token for token in prompt(form, text) if token in control]
-        assert found == wanted, text
+        assert controls(text) == wanted, text
 
 
 @pytest.mark.parametrize("family", FAMILIES)

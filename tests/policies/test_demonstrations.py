@@ -41,7 +41,7 @@ def spans_of(sample: Sample) -> list[list[int]]:
 
 @pytest.mark.parametrize("source", ["toolworld", "bfcl"])
 def test_every_call_of_the_ground_truth_is_said_once_and_turns_end_in_a_sentence(source: str) -> None:
-    for task in tasks(source, "train", 60):
+    for task in tasks(source, "train", 30):
         sample = demonstrate(task, form(), context=CONTEXT)
         assert sample is not None
         assert not sample.mask_T[0]
@@ -78,13 +78,12 @@ def test_one_that_is_too_long_is_none() -> None:
 
 def test_the_tokens_are_those_of_a_dialogue() -> None:
     """A completion is tokenised as a whole with its stop token, and no text in another way."""
+    tiny = form("tiny")
     for task in tasks("toolworld", "train", 5):
-        sample = demonstrate(task, form("tiny"), context=CONTEXT)
+        sample = demonstrate(task, tiny, context=CONTEXT)
         assert sample is not None
-        text = form("tiny").text(sample.token_ids_T)
-        assert text.startswith("<|tools|>")
+        assert tiny.text(sample.token_ids_T).startswith("<|tools|>")
         spans = spans_of(sample)
         assert len(spans) > 1
-        for *tokens, stop in spans:
-            assert form("tiny").completion(form("tiny").text(tokens)) == (*tokens, stop)
+        assert all(tiny.completion(tiny.text(tokens)) == (*tokens, stop) for *tokens, stop in spans)
         assert set(sample.sampled_logprobs_T) == {0.0}

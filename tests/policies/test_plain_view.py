@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections import Counter
+from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from policies.trajectory import End, Trajectory
 from tests.policies.chat_models import chat_format, family_tokenizer
-from tests.policies.plain_views import WIDE, Case, Counted, check_view, forms, play, random_case
+from tests.policies.plain_views import WIDE, Case, check_view, forms, play, random_case
 
 FORM = chat_format("qwen")
 TASKS = tasks(6, split="dev")
@@ -31,6 +33,10 @@ GUIDED = Interface(guidelines=(GUIDELINE,))
 FEEDBACK = Interface(recovery=RecoveryLevel.SCHEMA)
 ENUM = Interface(schema_cues=(SchemaCue(CueKind.ENUM),))
 UNKNOWN = FORM.dialect.render_calls([ToolCall("no_such_tool", {})])
+
+
+def called(tool: str, **arguments: Any) -> str:
+    return FORM.dialect.render_calls([ToolCall(tool, arguments)])
 
 
 def solution(task: Task) -> list[str]:
@@ -50,51 +56,51 @@ def viewed(task: Task, said: list[str], interface: Interface) -> PlainView | NoV
 
 
 def test_random_trajectories_are_judged_alike_and_no_token_of_a_cue_is_left() -> None:
-    counted, wrong, same = Counted(), 0, 0
-    for number in range(280):
+    reasons, ends, labels = Counter[str](), Counter[End](), Counter[str]()
+    wrong = same = 0
+    for number in range(160):
         case = random_case(1, number)
-        view = counted.add(case)
+        view = plain_view(case.trajectory, case.task, case.form, case.budgets)
+        ends[case.trajectory.end] += 1
+        labels.update(case.trajectory.diagnosis.labels)
         shown = replayed(case.trajectory, case.task, case.form, case.budgets, case.interface)
         if isinstance(shown, NoView):
             assert case.trajectory.end is End.PROMPT
             continue
         # Under its own interface the replay is the trajectory; where a cue was to be seen, that is no plain view.
         again = shown.record.sample(case.trajectory.seed).extended(PlainView, sampled=tuple(shown.sampled))
-        assert again.token_ids_T == case.trajectory.token_ids_T
-        assert again.mask_T == case.trajectory.mask_T
-        if isinstance(view, PlainView):
-            if again.token_ids_T == view.token_ids_T:
-                same += 1
-                assert not case.interface.guidelines
-            else:
-                wrong += 1
-                with pytest.raises(AssertionError, match="not plain"):
-                    check_view(again, case)
-    assert wrong > 180 > same
-    assert set(counted.reasons) <= {NoView.PROMPT, NoView.CRUTCH_QUOTE, NoView.CRUTCH_VALUE}
-    assert counted.reasons[NoView.CRUTCH_QUOTE] > 2
-    assert counted.unprompted[NoView.CRUTCH_QUOTE] == 0
-    assert counted.reasons.total() < 45
-    assert {end for end in End if not counted.ends[end]} == {End.TURN}, "of turn probes alone"
-    assert len(counted.played) == 8
-    assert len(counted.labels) >= 10
-    assert min(counted.rewards[0.0], counted.rewards[1.0]) > 55
+        assert (again.token_ids_T, again.mask_T) == (case.trajectory.token_ids_T, case.trajectory.mask_T)
+        if isinstance(view, NoView):
+            reasons[view] += 1
+            continue
+        check_view(view, case)
+        if again.token_ids_T == view.token_ids_T:
+            same += 1
+            assert not case.interface.guidelines
+        else:
+            wrong += 1
+            with pytest.raises(AssertionError, match="not plain"):
+                check_view(again, case)
+    assert wrong > 100 > same
+    assert set(reasons) <= {NoView.PROMPT, NoView.CRUTCH_VALUE}, "no policy here was made to quote"
+    assert {end for end in End if not ends[end]} == {End.TURN}, "of turn probes alone"
+    assert len(labels) >= 10
 
 
 @pytest.mark.parametrize(
     ("name", "protocol"), [("qwen", Protocol.SEAL), ("llama3_json", Protocol.OFFICIAL), ("toolace", Protocol.SEAL)]
 )
-def test_a_view_of_each_format_holds_the_same_tokens_elsewhere(name: str, protocol: Protocol) -> None:
+def test_a_view_is_what_plain_play_would_have_been(name: str, protocol: Protocol) -> None:
     form = forms()[name]
     interface = Interface((SchemaCue(CueKind.REQUIRED), SchemaCue(CueKind.FORMAT)), RecoveryLevel.CLASS, (GUIDELINE,))
     said = [form.dialect.render_calls([ToolCall("no_such_tool", {"x": 1})]), "I see.", "Done."]
-    trajectory = play(TASK, form, said, interface=interface, protocol=protocol)
+    trajectory, plain = (
+        play(TASK, form, said, interface=shown, protocol=protocol) for shown in (interface, Interface.plain())
+    )
     view = plain_view(trajectory, TASK, form, WIDE)
     assert isinstance(view, PlainView)
-    check_view(view, Case("", TASK, form, interface, WIDE, trajectory, False))
     assert len(view.token_ids_T) < len(trajectory.token_ids_T)
-    plain = play(TASK, form, said, interface=Interface.plain(), protocol=protocol)
-    assert (view.token_ids_T, view.mask_T) == (plain.token_ids_T, plain.mask_T), "what plain play would have been"
+    assert (view.token_ids_T, view.mask_T) == (plain.token_ids_T, plain.mask_T)
 
 
 def test_a_plain_trajectory_is_its_own_view() -> None:
@@ -102,32 +108,25 @@ def test_a_plain_trajectory_is_its_own_view() -> None:
         trajectory = play(TASK, FORM, [UNKNOWN, GUIDELINE], interface=Interface.plain(), budgets=budgets)
         view = view_of(trajectory, budgets=budgets)
         assert isinstance(view, PlainView)
-        for name in ("seed", "token_ids_T", "mask_T", "sampled_logprobs_T", "versions_T", "sampled"):
-            assert getattr(view, name) == getattr(trajectory, name)
+        assert all(getattr(view, field.name) == getattr(trajectory, field.name) for field in fields(view))
 
 
 def test_a_view_ends_where_its_trajectory_did() -> None:
     whole = play(TASK, FORM, solution(TASK), interface=GUIDED)
     opening = whole.sampled[0].begin
-    for context in range(opening, len(whole.token_ids_T) + 1, 25):
+    for context in range(opening, len(whole.token_ids_T) + 1, 60):
         budgets = Budgets(prompt=opening, response=4096, context=context)
         trajectory = play(TASK, FORM, solution(TASK), interface=GUIDED, budgets=budgets)
         view = view_of(trajectory, budgets=budgets)
-        if not trajectory.sampled:
-            assert view is NoView.PROMPT
+        if isinstance(view, NoView):
+            assert (view, trajectory.sampled) == (NoView.PROMPT, ())
             continue
-        assert isinstance(view, PlainView)
-        check_view(view, Case("", TASK, FORM, GUIDED, budgets, trajectory, False))
+        check_view(view, Case(TASK, FORM, GUIDED, budgets, trajectory))
         saved = len(trajectory.token_ids_T) - len(view.token_ids_T)
         assert saved == trajectory.sampled[0].begin - view.sampled[0].begin > 0
-
-
-def test_a_plain_opening_beyond_the_budget_has_no_view() -> None:
-    trajectory = play(TASK, FORM, solution(TASK), interface=GUIDED)
-    for context in (WIDE.context, 1100):
-        assert view_of(trajectory, budgets=replace(WIDE, prompt=20, context=context)) is NoView.PROMPT
-    opening = trajectory.sampled[0].begin
-    assert view_of(trajectory, budgets=replace(WIDE, prompt=opening, context=opening)) is NoView.CONTEXT
+    for budgets in (replace(WIDE, prompt=20), Budgets(prompt=20, response=4096, context=1100)):
+        assert view_of(whole, budgets=budgets) is NoView.PROMPT
+    assert view_of(whole, budgets=replace(WIDE, prompt=opening, context=opening)) is NoView.CONTEXT
 
 
 def test_what_was_judged_otherwise_has_no_view() -> None:
@@ -157,41 +156,23 @@ def test_feedback_that_took_the_room_of_a_result_leaves_another_trace(monkeypatc
     assert NoView.TRACE in seen, seen
 
 
-class FailsLater:
-    """A user with words for a number of dialogues, who then fails."""
-
-    def __init__(self, dialogues: int) -> None:
-        self.left = dialogues
-
-    def __call__(self) -> FailsLater:
-        self.left -= 1
-        return self
-
-    def say(self, turn: int, completions: tuple[str, ...]) -> str:
-        if self.left < 0:
-            raise RuntimeError("no more")
-        return "Please go on."
-
-
 def test_a_world_that_fails_in_the_replay_leaves_no_view() -> None:
-    task = replace(TASK, user=FailsLater(1))
+    users = [SimpleNamespace(say=lambda turn, completions: "Please go on.")]
+    task = replace(TASK, user=users.pop)
     trajectory = play(task, FORM, ["Done."], interface=GUIDED)
     assert view_of(trajectory, task) is NoView.FAULT
     with pytest.raises(EnvironmentFault):
         play(task, FORM, ["Done."], interface=GUIDED)
 
 
-@pytest.mark.parametrize(
-    "quote",
-    [
+def test_a_rollout_that_quotes_a_guideline_has_no_view() -> None:
+    for quote in (
         *("finish all parts of a request", "So I must FINISH, all parts -- of “a” request!"),
         *("if two things are asked for", f"<think>{GUIDELINE}</think>", "of a request: if two things"),
-    ],
-)
-def test_a_rollout_that_quotes_a_guideline_has_no_view(quote: str) -> None:
-    for said in ([quote], [UNKNOWN, quote], [FORM.dialect.render_calls([ToolCall("f", {"a": quote})])]):
-        assert viewed(TASK, said, GUIDED) is NoView.CRUTCH_QUOTE
-        assert isinstance(viewed(TASK, said, FEEDBACK), PlainView), "only what was shown can be quoted"
+    ):
+        for said in ([quote], [UNKNOWN, quote], [called("f", a=quote)]):
+            assert viewed(TASK, said, GUIDED) is NoView.CRUTCH_QUOTE, said
+            assert isinstance(viewed(TASK, said, FEEDBACK), PlainView), "only what was shown can be quoted"
 
 
 def test_fewer_words_and_what_plain_shows_too_are_no_quotation() -> None:
@@ -218,19 +199,15 @@ def test_quotations_of_feedback_and_of_schema_cues_count_from_when_they_were_sho
 
 def told_by_the_cue() -> tuple[Task, str, str, str]:
     """A generated task, a tool of it with an argument, and a value that the compact documents do not show."""
-    for number in range(500):
-        task = generate(number, split="train")
+    for task in map(generate, range(500)):
         texts = str([turn.user for turn in task.turns] + [dict(tool.document) for tool in task.all_tools]).lower()
-        for tool in task.tools:
-            for parameter in tool.parameters:
-                for value in parameter.enum:
-                    if value.lower() not in texts and "required" not in texts.replace("'required'", ""):
-                        return task, tool.name, parameter.name, value
+        enums = (
+            (tool.name, each.name, value) for tool in task.tools for each in tool.parameters for value in each.enum
+        )
+        for tool, argument, value in enums:
+            if value.lower() not in texts and "required" not in texts.replace("'required'", ""):
+                return task, tool, argument, value
     raise AssertionError("no such task")
-
-
-def called(tool: str, **arguments: Any) -> str:
-    return FORM.dialect.render_calls([ToolCall(tool, arguments)])
 
 
 def test_a_value_that_only_a_cue_told_leaves_no_view() -> None:

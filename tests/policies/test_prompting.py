@@ -5,9 +5,11 @@ import itertools
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from envs.bfcl.tasks import load_tasks
 from envs.dialects import DIALECTS
@@ -21,7 +23,6 @@ from envs.toolworld.shown_tools import compact_signature
 from policies import tiny
 from policies.models.folder import template_of
 from policies.prompting import ChatFormat
-from policies.tiny.demonstrations import Demonstration, demonstrations
 from tests.policies.chat_models import chat_format, chat_tokenizer
 
 
@@ -30,15 +31,13 @@ def tiny_format() -> ChatFormat:
     return ChatFormat.load(tiny.FOLDER, DIALECTS["qwen"])
 
 
-def rendered(dialect: str, task: Task, exchanges: list[tuple[str, list[Message]]]) -> str:
+def rendered(dialect: str, task: Task, chat: Sequence[Message]) -> str:
     """The whole conversation through the template at once, from the messages alone."""
-    _, info = Dialogue(task, dialect=DIALECTS[dialect]).reset()
-    chat = [{"role": message.role, "content": message.content} for message in info["messages"]]
-    for said, heard in exchanges:
-        chat.append({"role": "assistant", "content": said})
-        chat += [{"role": message.role, "content": message.content} for message in heard]
     text = chat_tokenizer(dialect).apply_chat_template(
-        chat, tools=[dict(tool.document) for tool in task.tools], tokenize=False, add_generation_prompt=True
+        [{"role": message.role, "content": message.content} for message in chat],
+        tools=[dict(tool.document) for tool in task.tools],
+        tokenize=False,
+        add_generation_prompt=True,
     )
     assert isinstance(text, str)
     return text
@@ -49,22 +48,21 @@ def rendered(dialect: str, task: Task, exchanges: list[tuple[str, list[Message]]
 def test_a_dialogue_grown_step_by_step_is_the_template_of_the_whole(dialect: str, number: int) -> None:
     task = list(load_tasks().values())[number]
     form = chat_format(dialect)
-    dialogue = Dialogue(task, dialect=DIALECTS[dialect])
+    dialogue = Dialogue(task, dialect=form.dialect)
     _, info = dialogue.reset()
-    tokens = list(form.opening(info["messages"], info["tools"]))
-    exchanges: list[tuple[str, list[Message]]] = []
-    assert form.text(tokens) == rendered(dialect, task, exchanges)
+    tokens, chat = list(form.opening(info["messages"], info["tools"])), list(info["messages"])
+    assert form.text(tokens) == rendered(dialect, task, chat)
     while not dialogue.over:
         turn = task.turns[dialogue.turn]
         acts = turn.ground_truth and not dialogue.trace.turns[dialogue.turn]
-        said = DIALECTS[dialect].render_calls(turn.ground_truth) if acts else "That is all."
+        said = form.dialect.render_calls(turn.ground_truth) if acts else "That is all."
         tokens += form.completion(said)
         *_, info = dialogue.step(said)
         if not dialogue.over:
             tokens += form.continuation(info["messages"])
-            exchanges.append((said, list(info["messages"])))
+            chat += [Message("assistant", said), *info["messages"]]
             # The template quotes results as JSON strings for Llama, which is its own business.
-            assert form.text(tokens) == rendered(dialect, task, exchanges)
+            assert form.text(tokens) == rendered(dialect, task, chat)
     assert dialogue.success
 
 
@@ -92,7 +90,7 @@ def test_toolace_shows_tools_in_its_own_words() -> None:
 
 def test_the_tiny_template_shows_compact_signatures_and_reveals(tiny_format: ChatFormat) -> None:
     cues = Interface(schema_cues=tuple(SchemaCue(kind) for kind in CueKind if kind is not CueKind.FORMAT))
-    for task, interface in itertools.product(tasks(40, split="dev"), (Interface.plain(), cues)):
+    for task, interface in itertools.product(tasks(12, split="dev"), (Interface.plain(), cues)):
         dialogue = Dialogue(task, interface=interface)
         _, info = dialogue.reset()
         shown = "\n".join(map(compact_signature, info["tools"]))
@@ -101,47 +99,40 @@ def test_the_tiny_template_shows_compact_signatures_and_reveals(tiny_format: Cha
         while not dialogue.over:
             *_, info = dialogue.step("")
             for message in info["messages"]:
-                heard = tiny_format.text(tiny_format.continuation((message,)))
-                if message.tools:
-                    assert heard == f"<|tools|>{compact_signature(message.tools[0])}<|end|><|assistant|>"
-                else:
-                    assert heard == f"<|user|>{message.content}<|end|><|assistant|>"
+                said = (
+                    f"<|tools|>{compact_signature(message.tools[0])}" if message.tools else f"<|user|>{message.content}"
+                )
+                assert tiny_format.text(tiny_format.continuation((message,))) == f"{said}<|end|><|assistant|>"
 
 
-def test_tools_wrapped_as_openai_clients_do_look_the_same(tiny_format: ChatFormat) -> None:
-    from transformers import AutoTokenizer
-
+def test_tools_wrapped_as_openai_clients_do_look_the_same() -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny.FOLDER)
-    for task in tasks(20, split="dev"):
-        bare = [dict(tool.document) for tool in task.tools]
-        wrapped = [{"type": "function", "function": document} for document in bare]
-        chat = [{"role": "user", "content": task.turns[0].user or ""}]
-        shown = [tokenizer.apply_chat_template(chat, tools=[*tools], tokenize=False) for tools in (bare, wrapped)]
-        assert shown[0] == shown[1]
+    bare = [dict(tool.document) for tool in tasks(1, split="dev")[0].tools]
+    wrapped = [{"type": "function", "function": document} for document in bare]
+    chat = [{"role": "user", "content": "Hello."}]
+    shown = [tokenizer.apply_chat_template(chat, tools=[*tools], tokenize=False) for tools in (bare, wrapped)]
+    assert shown[0] == shown[1]
 
 
 def test_a_value_has_the_same_tokens_in_a_request_and_in_a_call(tiny_format: ChatFormat) -> None:
     """Copying is then a matter of position alone."""
-    played: list[Demonstration] = list(itertools.islice(demonstrations(5, split="dev"), 50))
-    assert played
     for value in ("Iris", "red_notes.txt", "Fernhill", "the train is late tonight", "tiger123", "iris42", "BAKO"):
         (*alone, _) = tiny_format.completion(value)
         for around in ('Send it to {} "now".', '"name": "{}"', '["{}"]', '{{"a": "{}"}}'):
             tokens = tiny_format.completion(around.format(value))
-            windows = (tokens[start : start + len(alone)] for start in range(len(tokens)))
-            assert tuple(alone) in set(windows), (value, around)
+            windows = {tokens[start : start + len(alone)] for start in range(len(tokens))}
+            assert tuple(alone) in windows, (value, around)
+
+
+PLAIN = "{% for m in messages %}{{ m.content }} {% endfor %}"
+NO_TOOLS = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
 
 
 @pytest.mark.parametrize(
     ("template", "sentence"),
     [
-        (None, "has no chat template"),
-        ("{% for m in messages %}{{ m.content }} {% endfor %}", "does not end an answer with a special token"),
-        (
-            "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
-            "{{ m.content }}<|im_end|>{% endfor %}",
-            "refuses a message or a tool \\(no tools here\\)",
-        ),
+        *((None, "has no chat template"), (PLAIN, "does not end an answer with a special token")),
+        (f"{NO_TOOLS}{{{{ m.content }}}}<|im_end|>{{% endfor %}}", r"refuses a message or a tool \(no tools here\)"),
         ("{% for m in messages %}{{ m.content", "refuses a message"),
     ],
 )
@@ -192,11 +183,11 @@ def test_the_date_of_a_template_is_the_model_s(tmp_path: Path) -> None:
     tokenizer = copy.deepcopy(chat_tokenizer("llama3_json"))
     tokenizer.chat_template = tokenizer.chat_template.replace('"26 Jul 2024"', 'strftime_now("%d %b %Y")')
     tokenizer.save_pretrained(tmp_path)
-    for date, text in ((None, "26 Jul 2024"), ("2026-11-30", "30 Nov 2026")):
-        (tmp_path / "config.json").write_text(json.dumps({} if date is None else {"seal_ray_date": date}), "utf-8")
+    config = tmp_path / "config.json"
+    for given, shown in (({}, "26 Jul 2024"), ({"seal_ray_date": "2026-11-30"}, "30 Nov 2026")):
+        config.write_text(json.dumps(given), "utf-8")
         form = ChatFormat.load(tmp_path, DIALECTS["llama3_json"])
-        assert f"Today Date: {text}\n" in form.text(form.chat([Message("user", "Hello.")]))
-    for wrong in ("today", 5):
-        (tmp_path / "config.json").write_text(json.dumps({"seal_ray_date": wrong}), "utf-8")
-        with pytest.raises(UserError, match=f"seal_ray_date of .* is no date such as 2024-07-26: {wrong!r}"):
-            ChatFormat.load(tmp_path, DIALECTS["llama3_json"])
+        assert f"Today Date: {shown}\n" in form.text(form.chat([Message("user", "Hello.")]))
+    config.write_text('{"seal_ray_date": 5}', "utf-8")
+    with pytest.raises(UserError, match=r"seal_ray_date of .* is no date such as 2024-07-26: 5"):
+        ChatFormat.load(tmp_path, DIALECTS["llama3_json"])

@@ -1,6 +1,7 @@
 """Half a surrogate pair, which JSON can spell and nothing can encode, harms no dialogue, record, proposal or game."""
 
 import asyncio
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -55,56 +56,51 @@ def played(family: str, protocol: Protocol) -> list[Trajectory]:
 
     engine = ScriptedEngine(answer, context=BUDGETS.context, vocabulary=len(family_tokenizer(family)))
     rollouts = Rollouts(Solver(engine, form, BUDGETS), concurrent=4)
-    jobs = [RolloutJob(TASK, seed, protocol=protocol) for seed in range(20)]
+    jobs = [RolloutJob(TASK, seed, protocol=protocol) for seed in range(len(CALLS) + 2)]
     outcomes = asyncio.run(rollouts.play_or_fault(jobs, retries=0, check=lambda _: None))
     trajectories = [outcome for outcome in outcomes if isinstance(outcome, Trajectory)]
     assert trajectories == outcomes, "no dialogue is a fault"
     return trajectories
 
 
-@pytest.mark.parametrize("protocol", list(Protocol))
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "protocol"), list(zip(FAMILIES, itertools.cycle(Protocol), strict=False)))
 def test_a_policy_that_says_it_loses_no_dialogue_and_no_record(family: str, protocol: Protocol, tmp_path: Path) -> None:
     trajectories = played(family, protocol)
     raw = [record.call for each in trajectories for turn in each.trace.turns for step in turn for record in step.calls]
     said = json.dumps([call.to_dict() for call in raw], ensure_ascii=False)
     assert HALF in said, "the simulators saw it as it was said"
-    path = tmp_path / "dialogues.jsonl"
-    records = ResumableLog(path, {}, lambda row: (row["seed"], Record.from_dict(row)), what="evaluation")
+    records = ResumableLog(
+        tmp_path / "dialogues.jsonl", {}, lambda row: (row["seed"], Record.from_dict(row)), what="evaluation"
+    )
     stored = [records.append(trajectory.to_dict()) for trajectory in trajectories]
     assert list(records.answers().values()) == stored
     lines = JsonLines(tmp_path / "lines.jsonl")
     for trajectory in trajectories:
         lines.append(trajectory.to_dict())
-    for row in lines.rows():
-        json.dumps(row, ensure_ascii=False).encode()
-    for turn in (turn for trajectory in trajectories for turn in trajectory.diagnosis.turns):
-        f"{turn.tool} {turn.argument}".encode()
+    assert json.dumps(list(lines.rows()), ensure_ascii=False).encode()
+    named = [(turn.tool, turn.argument) for each in trajectories for turn in each.diagnosis.turns]
+    assert str(named).encode()
     SOURCE.write_results(tmp_path / "bfcl", stored[:1], form_of(family).dialect.name)
-
-
-def test_a_game_s_texts_can_be_encoded() -> None:
-    game = co_evolution_v0.env()
-    game.reset(seed=0)
-    game.step(json.dumps({"guidelines": [f"Say {HALF}."], HALF: HALF}))
-    assert game.infos["curator"]["rejection"]
-    game.infos["curator"]["rejection"].encode()
-    game.step(DIALECTS["qwen"].render_calls([ToolCall(HALF, {HALF: HALF})]))
-    game.observe("solver")["text"].encode()
 
 
 @pytest.mark.parametrize(
     "proposal",
     [
-        *({"guidelines": [f"Say {HALF}."]}, {HALF: 1}, {"recovery": HALF}),
+        *({"guidelines": [f"Say {HALF}."], HALF: HALF}, {"recovery": HALF}),
         {"schema_cues": [{"kind": "required", "tools": [HALF]}]},
         {"schema_cues": [{"kind": "required", HALF: [HALF]}]},
     ],
 )
-def test_a_proposal_is_refused_in_words_that_can_be_encoded(proposal: object) -> None:
+def test_a_proposal_is_refused_in_words_that_can_be_encoded_and_so_are_a_games_texts(proposal: object) -> None:
     with pytest.raises(UserError) as caught:
         read_proposal(json.dumps(proposal))
     str(caught.value).encode()
+    game = co_evolution_v0.env()
+    game.reset(seed=0)
+    game.step(json.dumps(proposal))
+    game.infos["curator"]["rejection"].encode()
+    game.step(DIALECTS["qwen"].render_calls([ToolCall(HALF, {HALF: HALF})]))
+    game.observe("solver")["text"].encode()
 
 
 @given(st.text(st.characters()) | st.text(st.characters(categories=["Cs"]) | st.just("a")))
@@ -118,9 +114,6 @@ def test_valid_text_changes_halves_alone(text: str) -> None:
         assert "\ufffd" in made or len(made) < len(text)
     else:
         assert made is text
-
-
-def test_pairs_become_their_character() -> None:
-    assert valid_text("a\ud83d\ude00b\ude00") == "a\U0001f600b\ufffd"
+    assert valid_text("a\ud83d\ude00b\ude00") == "a\U0001f600b\ufffd", "pairs become their character"
     assert map_texts({HALF: [HALF, 1, None, (HALF,)]}, valid_text) == {"\ufffd": ["\ufffd", 1, None, ["\ufffd"]]}
     assert Message("user", HALF).content == "\ufffd"

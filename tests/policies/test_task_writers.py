@@ -5,7 +5,6 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
@@ -15,7 +14,6 @@ from transformers import Qwen2ForCausalLM
 
 from envs.diagnosis import Label
 from envs.errors import UserError
-from envs.profile import FailureProfile
 from envs.specifications import Rejected, Specification, writable
 from policies import tiny
 from policies.models import open_model
@@ -28,7 +26,6 @@ from policies.task_writer.llm import LLMTaskWriter, messages_for, most_informati
 from policies.task_writer.shuffled import elsewhere
 from policies.tiny import encoding
 from policies.tiny.specifications import DEEPEST, SpecificationDemonstration, specification_demonstrations
-from policies.tiny.training import WRITER_RECIPE
 from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.scripts import says, seen
 
@@ -37,11 +34,8 @@ FORM = ChatFormat.load(MODEL.path, MODEL.dialect)
 VOCABULARY = int(MODEL.config["vocab_size"])
 SOURCE = writable("toolworld")
 GOOD = SOURCE.read('{"category": "base", "scenes": ["files"], "turns": [["files.show"]]}').dump()
+PROFILE = seen(([Label.SPURIOUS_TOOL_CALL], 0.0))
 STUCK = GOOD.replace("files.show", "files.go_up")
-
-
-def profile() -> FailureProfile:
-    return seen(([Label.SPURIOUS_TOOL_CALL], 0.0))
 
 
 def check(specification: Specification) -> str | None:
@@ -52,7 +46,7 @@ def check(specification: Specification) -> str | None:
 def write(
     writer: TaskWriter, *, n: int, seed: int = 3, known: Sequence[Known] = ()
 ) -> tuple[Proposal[Specification], ...]:
-    return asyncio.run(writer.propose(profile(), known=known, n=n, seed=seed))
+    return asyncio.run(writer.propose(PROFILE, known=known, n=n, seed=seed))
 
 
 def make(kind: str, wanted: Callable[[Specification], str | None] = check, **settings: Any) -> TaskWriter:
@@ -69,6 +63,8 @@ def llm(*texts: str, **settings: Any) -> tuple[LLMTaskWriter, ScriptedEngine]:
 
 
 def test_a_source_with_fewer_specifications_than_are_asked_for_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [kind for kind in TASK_WRITERS.names() if is_model(TASK_WRITERS, kind)] == ["llm"]
+    assert write(make("none"), n=3) == ()
     only = SOURCE.read(GOOD)
     monkeypatch.setattr(type(SOURCE), "draw", lambda *_, **__: only)
     first, second = write(make("random"), n=2)
@@ -77,39 +73,34 @@ def test_a_source_with_fewer_specifications_than_are_asked_for_is_no_fault(monke
 
 
 def test_it_reads_counts_the_grammar_and_success_by_specification_but_no_task() -> None:
-    writer, engine = llm(GOOD)
+    writer, engine = llm(GOOD, constrained=True)
     write(writer, n=1, known=[Known(SOURCE.read(GOOD), 0.25, 8.0)])
-    text = FORM.text(engine.requests[0].prompt_ids)
+    (request,) = engine.requests
+    text = FORM.text(request.prompt_ids)
     assert "- spurious_tool_call: 1 turns, success 0.0%" in text
     assert f"25% of 8 {GOOD}" in text
     assert "files: show, open_in" in text
     assert "a_task" not in text
+    assert request.json_schema is not None
+    for known in (GOOD, *(SOURCE.draw(random.Random(seed)).dump() for seed in range(100))):
+        jsonschema.validate(json.loads(known), request.json_schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**json.loads(GOOD), "ground_truth": []}, request.json_schema)
 
 
 def test_what_cannot_be_read_or_composed_is_rejected_with_the_reason() -> None:
     texts = ("", "no", GOOD[:-3], GOOD.replace("base", "bas"), STUCK, "[" * 150, GOOD)
     writer, engine = llm(*texts)
     proposals = write(writer, n=len(texts))
-    reasons = [proposal.rejection for proposal in proposals]
-    assert [bool(reason) for reason in reasons] == [True] * 6 + [False]
-    assert proposals[6].value == SOURCE.read(GOOD)
-    assert reasons[0] == "specification: there is no JSON object in it."
-    assert "did you mean 'base'" in str(reasons[3])
-    assert "files.go_up makes no sense" in str(reasons[4])
-    assert all(proposal.sample is not None for proposal in proposals), "a rejected proposal is learnt from"
+    *rejected, accepted = [proposal.rejection for proposal in proposals]
+    assert all(rejected)
+    assert (accepted, proposals[-1].value) == (None, SOURCE.read(GOOD))
+    assert rejected[0] == "specification: there is no JSON object in it."
+    assert "did you mean 'base'" in str(rejected[3])
+    assert "files.go_up makes no sense" in str(rejected[4])
     assert proposals[4].value is not None
+    assert all(proposal.sample is not None for proposal in proposals), "a rejected proposal is learnt from"
     assert len(engine.requests) == len(texts)
-
-
-def test_with_a_grammar_the_schema_goes_with_the_request() -> None:
-    writer, engine = llm(GOOD, constrained=True)
-    write(writer, n=1)
-    schema = engine.requests[0].json_schema
-    assert schema is not None
-    for text in (GOOD, *(SOURCE.draw(random.Random(seed)).dump() for seed in range(100))):
-        jsonschema.validate(json.loads(text), schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**json.loads(GOOD), "ground_truth": []}, schema)
 
 
 def test_the_most_informative_specifications_are_shown() -> None:
@@ -141,29 +132,29 @@ def test_the_static_writer_writes_once() -> None:
         make("random").set_state(writer.get_state())
 
 
+def dumped(proposals: Sequence[Proposal[Specification]]) -> list[str | None]:
+    return [None if each.value is None else each.value.dump() for each in proposals]
+
+
 def test_the_shuffled_writer_writes_recorded_windows_each_in_anothers_place() -> None:
-    specifications = [write(make("random"), n=3, seed=seed) for seed in range(6)]
-    windows: list[list[str | None]] = [
-        [each.value.dump() for each in proposals if each.value is not None] for proposals in specifications
-    ]
+    windows: list[list[str | None]] = [dumped(write(make("random"), n=3, seed=seed)) for seed in range(6)]
     windows[2][1:] = [None, "[" * 200]
     writer = make("shuffled", windows=windows, seed=4)
-    found: list[list[str | None]] = []
+    found = []
     for place in range(6):
         if place == 3:
-            other = make("shuffled", windows=windows, seed=4)
-            other.set_state(json.loads(json.dumps(writer.get_state())))
-            writer = other
+            state = json.loads(json.dumps(writer.get_state()))
+            writer = make("shuffled", windows=windows, seed=4)
+            writer.set_state(state)
         proposals = write(writer, n=3, seed=place)
-        found.append([None if each.value is None else each.value.dump() for each in proposals])
+        found.append(dumped(proposals))
         assert found[-1][0] != windows[place][0]
         assert all(each.rejection for each in proposals if each.value is None)
-    recorded = [[None if text is None or text.startswith("[[") else text for text in each] for each in windows]
-    assert sorted(found, key=str) == sorted(recorded, key=str), "all that was recorded, in another order"
+    windows[2][2] = None  # nothing can be read there
+    assert sorted(found, key=str) == sorted(windows, key=str), "all that was recorded, in another order"
     assert write(writer, n=3) == (), "nothing is written after the last window"
-    changed = make("shuffled", windows=windows[:5], seed=4)
     with pytest.raises(UserError, match=r"task_writer.recorded: it does not hold the specifications"):
-        changed.set_state(writer.get_state())
+        make("shuffled", windows=windows[:5], seed=4).set_state(writer.get_state())
 
 
 @pytest.mark.parametrize(("count", "different"), [(2, 1), (3, 2), (17, 50)])
@@ -175,14 +166,6 @@ def test_no_window_is_left_in_its_place(count: int, different: int) -> None:
     assert len(set(map(tuple, orders))) == different
 
 
-def test_kinds_are_found_by_name() -> None:
-    assert TASK_WRITERS.names() == ["none", "static", "random", "shuffled", "llm"]
-    assert [kind for kind in TASK_WRITERS.names() if is_model(TASK_WRITERS, kind)] == ["llm"]
-    assert write(make("none"), n=3) == ()
-    with pytest.raises(UserError, match=r"task_writer.kind: 'lm' is not known; did you mean 'llm'"):
-        TASK_WRITERS.find("lm")
-
-
 def test_demonstrations_can_all_be_composed_and_are_what_a_writer_reads() -> None:
     shown = list(itertools.islice(specification_demonstrations(5, answers=2), 20))
     assert shown == list(itertools.islice(specification_demonstrations(5, answers=2), 20))
@@ -192,35 +175,18 @@ def test_demonstrations_can_all_be_composed_and_are_what_a_writer_reads() -> Non
         assert specification.dump() == answer
         assert specification.depth <= DEEPEST
         assert any(not isinstance(SOURCE.compose(specification, seed), Rejected) for seed in range(20))
-    assert shown[0].messages[0] == messages_for(profile(), grammar=SOURCE.specification_help)[0]
+    assert shown[0].messages[0] == messages_for(PROFILE, grammar=SOURCE.specification_help)[0]
     assert len({SOURCE.read(answer).category for answer in answers}) == 4
     assert len(set(answers)) == len(answers)
-
-
-def test_a_demonstration_is_encoded_as_its_answers_behind_one_prompt() -> None:
-    for each in itertools.islice(specification_demonstrations(0, answers=3), 3):
-        example = encoding.encode_specifications(each, FORM)
-        asked = FORM.chat(each.messages)
-        bodies = [FORM.completion(answer) for answer in each.answers]
-        assert example.token_ids_T == sum(bodies, asked)
-        assert example.said_T == (False,) * len(asked) + (True,) * (len(example.token_ids_T) - len(asked))
-        assert example.decided == example.answers
-        for at, body in zip(example.answers, bodies, strict=True):
-            assert example.token_ids_T[at : at + len(body)] == body
-        alone = list(encoding.encode_bare_specifications(each, FORM))
-        assert [one.token_ids_T for one in alone] == [asked[-1:] + body for body in bodies]
-        assert all(one.said_T == (False,) + (True,) * (len(one.token_ids_T) - 1) for one in alone)
 
 
 def test_answers_behind_one_prompt_have_the_loss_that_each_has_alone() -> None:
     torch.set_num_threads(1)
     model = Qwen2ForCausalLM.from_pretrained(tiny.FOLDER, dtype=torch.float32, num_hidden_layers=2).double()
     (each,) = itertools.islice(specification_demonstrations(1, answers=3), 1)
-    short = SpecificationDemonstration(each.messages[1:], each.answers)
-    rows = [encoding.encode_specifications(short, FORM)]
-    rows += [encoding.encode_specifications(replace(short, answers=(answer,)), FORM) for answer in each.answers]
     losses = []
-    for row in rows:
+    for answers in (each.answers, *((answer,) for answer in each.answers)):
+        row = encoding.encode_specifications(SpecificationDemonstration(each.messages[1:], answers), FORM)
         tokens_BT = torch.tensor([row.token_ids_T])
         inputs = encoding.shared_prompt_inputs([row], len(row.token_ids_T) - 1)
         hidden = model.model(input_ids=tokens_BT[:, :-1], **inputs).last_hidden_state.flatten(0, 1)
@@ -228,4 +194,3 @@ def test_answers_behind_one_prompt_have_the_loss_that_each_has_alone() -> None:
         found = torch.nn.functional.cross_entropy(logits, tokens_BT[0, 1:], reduction="none")
         losses.append(found[len(found) - sum(row.said_T) :])
     assert torch.allclose(losses[0], torch.cat(losses[1:]), atol=1e-9)
-    assert WRITER_RECIPE.start == tiny.NAME

@@ -16,30 +16,15 @@ from policies.engine.adapters import lora_tensor_names
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from tests.policies.contract import PROMPT
 from tests.policies.models import greedy, load, load_adapted, logprobs_of, random_adapter, random_qwen2
-from tests.policies.served import Served, weights_of
+from tests.policies.served import Updated
 
 SHAPE = {"vocab_size": 500, "num_key_value_heads": 1}
 """Both ranks have the one head of keys and values, and the second has fewer rows of the embeddings."""
 LAYER = "model.layers.1"
 
 
-class Divided(Served[VllmEngine]):
-    """An engine of two ranks for one adapter, and the folder of its model."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        settings = VllmSettings(
-            folder,
-            context=256,
-            kv_cache_bytes=64 << 20,
-            max_adapters=1,
-            tensor_parallel=2,
-            worker_extension="tests.policies.sabotage.SpoilsOneRank",
-        )
-        super().__init__(VllmEngine.start(settings))
-
-    def update(self, folder: Path, version: int) -> None:
-        self.runner.run(self.engine.update_weights(weights_of(folder), version))
+class Divided(Updated[VllmEngine]):
+    """An engine of two ranks for one adapter."""
 
     def adapt(self, adapter: Adapter, version: int) -> None:
         self.runner.run(self.engine.update_adapter("solver", adapter, version))
@@ -60,7 +45,16 @@ class Divided(Served[VllmEngine]):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Divided]:
-    served = Divided(random_qwen2(tmp_path_factory.mktemp("model"), seed=0, tied=True, **SHAPE))
+    folder = random_qwen2(tmp_path_factory.mktemp("model"), seed=0, tied=True, **SHAPE)
+    settings = VllmSettings(
+        folder,
+        context=256,
+        kv_cache_bytes=64 << 20,
+        max_adapters=1,
+        tensor_parallel=2,
+        worker_extension="tests.policies.sabotage.SpoilsOneRank",
+    )
+    served = Divided(folder, VllmEngine.start(settings))
     yield served
     served.close()
 

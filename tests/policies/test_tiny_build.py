@@ -3,12 +3,15 @@
 import asyncio
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from envs.errors import UserError
 from envs.specifications import writable
@@ -19,6 +22,7 @@ from policies.prompting import ChatFormat
 from policies.proposer import Proposal
 from policies.tiny import training
 from policies.tiny.build import MAX_BYTES, STATE, build, only_writes, write_writer_card
+from policies.tiny.demonstrations import demonstrations
 from policies.tiny.measure_writer import AT_ONCE, WriterMeasured, counted, made_up_profiles, measure_writer
 from policies.tiny.tokenizer import train_tokenizer
 from policies.tiny.training import RARE_RECIPE, WRITER_RECIPE, Phase, Recipe
@@ -34,7 +38,6 @@ SMALL = Recipe(
 )
 
 
-BUFFER = 16
 SOURCE = writable("toolworld")
 GOOD = '{"category": "base", "scenes": ["files"], "turns": [["files.show"]]}'
 
@@ -42,31 +45,42 @@ GOOD = '{"category": "base", "scenes": ["files"], "turns": [["files.show"]]}'
 def quiet(seen: int, loss: float) -> None: ...
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
     torch.set_num_threads(1)
-    monkeypatch.setattr(training, "BUFFER", BUFFER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "BUFFER", 16)
+        yield
 
 
 def test_a_model_that_starts_from_a_shipped_one_has_its_tokens_and_other_weights(tmp_path: Path) -> None:
-    recipe = replace(RARE_RECIPE, phases=(Phase(2 * 2048, 1e-4, rounded=True),))
-    build(tmp_path, recipe, progress=quiet)
+    build(tmp_path, replace(RARE_RECIPE, phases=(Phase(2 * 2048, 1e-4, rounded=True),)), progress=quiet)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json"):
         assert (tmp_path / name).read_bytes() == (tiny.FOLDER / name).read_bytes(), name
     one, other = (load_file(folder / "model.safetensors") for folder in (tmp_path, tiny.FOLDER))
-    moved = [(one[name].float() - other[name].float()).abs().max() for name in one]
-    assert 0 < max(moved) < 0.01, "a step's length, not a model of its own"
+    moved = max((one[name].float() - other[name].float()).abs().max() for name in one)
+    assert 0 < moved < 0.01, "a step's length, not a model of its own"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, quick: None) -> Path:
     """The small model, built at once."""
-    torch.set_num_threads(1)
+    del quick
     folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "BUFFER", BUFFER)
-        build(folder, SMALL, progress=quiet)
+    build(folder, SMALL, progress=quiet)
     return folder
+
+
+class Steps(list[int]):
+    """The steps of builds; the build is interrupted at this number of them."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def __call__(self, seen: int, loss: float) -> None:
+        self.append(seen // SMALL.batch_tokens)
+        if len(self) == self.at:
+            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("at", "resumed"), [(8, 7), (12, 12)])
@@ -74,36 +88,24 @@ def test_one_recipe_gives_one_model_also_when_interrupted(
     at: int, resumed: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "SAVE_EVERY", 3)
-    steps = []
-
-    def interrupt(seen: int, loss: float) -> None:
-        steps.append(seen // SMALL.batch_tokens)
-        if len(steps) == at:
-            raise KeyboardInterrupt
-
+    steps, parts = Steps(at), tmp_path / "parts"
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "parts", SMALL, progress=interrupt)
-    assert (tmp_path / "parts" / STATE).exists()
-    build(tmp_path / "parts", SMALL, progress=lambda seen, loss: steps.append(seen // SMALL.batch_tokens))
+        build(parts, SMALL, progress=steps)
+    assert (parts / STATE).exists()
+    build(parts, SMALL, progress=steps)
     assert steps == [*range(1, at + 1), *range(resumed, 13)], "it resumes after the last saved step"
-    assert not (tmp_path / "parts" / STATE).exists()
-    build(tmp_path / "parts", SMALL, progress=lambda seen, loss: steps.append(seen))
-    assert steps[-1] == 12, "a model that is whole is not trained again"
+    assert not (parts / STATE).exists()
+    build(parts, SMALL, progress=lambda seen, loss: pytest.fail("a model that is whole is not trained again"))
     for name in ("model.safetensors", "tokenizer.json", "config.json", "chat_template.jinja", "recipe.json"):
-        assert (tmp_path / "parts" / name).read_bytes() == (whole / name).read_bytes(), name
+        assert (parts / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 def test_another_recipes_state_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "SAVE_EVERY", 1)
     other = replace(SMALL, seed=7, phases=(Phase(2 * 1024, 1e-3),))
     build(tmp_path / "whole", other, progress=quiet)
-
-    def interrupt(seen: int, loss: float) -> None:
-        if seen > SMALL.batch_tokens:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "mixed", SMALL, progress=interrupt)
+        build(tmp_path / "mixed", SMALL, progress=Steps(at=2))
     assert (tmp_path / "mixed" / STATE).exists()
     build(tmp_path / "mixed", other, progress=quiet)
     paths = [tmp_path / name / "model.safetensors" for name in ("whole", "mixed")]
@@ -124,14 +126,11 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 )
 def test_a_shipped_model_is_small_and_says_what_it_is(name: str, recipe: Recipe) -> None:
     folder = tiny.SHIPPED[name]
-    files = {path.name: path.stat().st_size for path in folder.iterdir()}
-    assert sum(files.values()) <= MAX_BYTES
-    weights = load_file(folder / "model.safetensors")
-    assert sum(tensor.numel() for tensor in weights.values()) <= 4_000_000
-    assert json.loads((folder / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"]
-    assert json.loads((folder / "recipe.json").read_text()) == json.loads(json.dumps(asdict(recipe))), (
-        "built by the recipe in the code"
-    )
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= MAX_BYTES
+    assert sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values()) <= 4_000_000
+    assert open_model(name).config["architectures"] == ["Qwen2ForCausalLM"]
+    built = json.loads((folder / "recipe.json").read_text())
+    assert built == json.loads(json.dumps(asdict(recipe))), "built by the recipe in the code"
     template = Path(tiny.__file__).with_name("chat_template.jinja").read_text()
     assert (folder / "chat_template.jinja").read_text() == template, "built with the template in the code"
     card = " ".join((folder / "README.md").read_text().split())
@@ -177,45 +176,29 @@ def test_a_writers_card_has_what_was_measured(tmp_path: Path) -> None:
 
 def test_the_shipped_tokenizer_is_the_same_by_whichever_class_it_is_loaded() -> None:
     """Transformers replaces the pre-tokenizer of a Qwen2 model's tokenizer; with ours this changes nothing."""
-    import itertools
-
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    from envs.dialects import DIALECTS
-    from policies.tiny.demonstrations import demonstrations
-    from policies.tiny.encoding import encode
-
     loaded = (AutoTokenizer.from_pretrained(tiny.FOLDER), PreTrainedTokenizerFast.from_pretrained(tiny.FOLDER))
     assert {len(tokenizer) for tokenizer in loaded} == {Recipe().vocabulary}
-    forms = [ChatFormat(tokenizer, DIALECTS["qwen"], name="tiny") for tokenizer in loaded]
-    for each in itertools.islice(demonstrations(21, split="dev"), 60):
-        assert encode(each, forms[0]) == encode(each, forms[1])
-    texts = ("naïve café — 漢字 🙂", "a\t\tb\r\n\n  c", "CamelCase_and_snake", "it's 3.14!?", "<|end|> <tool_call>")
-    for text in texts:
+    shown = [text for each in islice(demonstrations(21, split="dev"), 60) for text in each.completions]
+    odd = ("naïve café — 漢字 🙂", "a\t\tb\r\n\n  c", "CamelCase_and_snake", "it's 3.14!?", "<|end|> <tool_call>")
+    for text in (*shown, *odd):
         one, other = (tokenizer.encode(text, add_special_tokens=False) for tokenizer in loaded)
         assert one == other
 
 
-def copies_right(recipe: Recipe) -> float:
-    """Share of positions in a repeated random text at which the untrained model proposes the repetition."""
-    tokenizer = train_tokenizer(["a b c"], recipe.vocabulary)
-    model = training.model_for(recipe, tokenizer).eval()
+@pytest.mark.parametrize("heads", [True, False])
+def test_an_untrained_model_copies_by_its_heads(heads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a repeated random text, it proposes the repetition at a share of the positions."""
+    if not heads:
+        monkeypatch.setattr(training, "put_copying_heads", lambda model, rope_theta: None)
+    recipe = Recipe()
+    model = training.model_for(recipe, train_tokenizer(["a b c"], recipe.vocabulary)).eval()
     rng = random.Random(0)
     right = 0
-    for _ in range(8):
-        text = rng.sample(range(10, recipe.vocabulary), 60)
-        middle = rng.sample(range(10, recipe.vocabulary), 150)
+    for _ in range(4):
+        text, middle = (rng.sample(range(10, recipe.vocabulary), size) for size in (60, 150))
         tokens = [*text, *middle, *text]
         with torch.no_grad():
             proposed = model(torch.tensor([tokens])).logits[0].argmax(-1).tolist()
         right += sum(proposed[place] == tokens[place + 1] for place in range(212, 269))
-    return right / (8 * 57)
-
-
-def test_an_untrained_model_copies() -> None:
-    assert copies_right(Recipe()) > 0.3
-
-
-def test_without_the_heads_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "put_copying_heads", lambda model, rope_theta: None)
-    assert copies_right(Recipe()) < 0.05
+    share = right / (4 * 57)
+    assert share > 0.3 if heads else share < 0.05

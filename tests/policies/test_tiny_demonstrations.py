@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,7 +13,6 @@ from envs.dialects import DIALECTS
 from envs.interface import Interface
 from envs.interface.json_form import dump_interface, interface_from_json
 from envs.interface.value import RecoveryLevel
-from envs.toolworld.generation import task_from_id
 from policies import tiny
 from policies.curator.proposal_text import read_proposal
 from policies.prompting import ChatFormat
@@ -24,8 +24,14 @@ from policies.tiny.behaviours import (
     Behaviour,
 )
 from policies.tiny.demonstrations import TASKS_A_DRAW, Demonstration, demonstrations, split_plan
-from policies.tiny.encoding import encode, encode_proposal
+from policies.tiny.encoding import (
+    encode,
+    encode_bare_specifications,
+    encode_proposal,
+    encode_specifications,
+)
 from policies.tiny.proposals import CAUSES, proposal_demonstrations
+from policies.tiny.specifications import specification_demonstrations
 from policies.tiny.training import Recipe, tokenizer_for
 
 
@@ -45,13 +51,19 @@ def within(found: tuple[float, int], wanted: float) -> bool:
     return abs(share - wanted) <= 4 * math.sqrt(wanted * (1 - wanted) / count)
 
 
-@pytest.mark.parametrize("behaviour", Behaviour)
-def test_rates_on_the_plain_interface_and_under_a_guideline(behaviour: Behaviour, played: list[Demonstration]) -> None:
+def told(played: list[Demonstration], guidelines: Sequence[str]) -> list[Demonstration]:
+    """The ones under one of these guidelines."""
+    return [each for each in played if set(guidelines) & set(each.interface.guidelines)]
+
+
+def test_rates_on_the_plain_interface_and_under_a_guideline(played: list[Demonstration]) -> None:
     plain = [each for each in played if each.interface == Interface.plain()]
     assert 0.25 < len(plain) / len(played) < 0.4
-    assert within(rate(plain, behaviour), RATES[behaviour].plain)
-    guided = [each for each in played if set(SOLVER_WORDINGS.behaviours[behaviour]) & set(each.interface.guidelines)]
-    assert within(rate(guided, behaviour), RATES[behaviour].guided)
+    for behaviour in Behaviour:
+        assert within(rate(plain, behaviour), RATES[behaviour].plain), behaviour
+        assert within(rate(told(played, SOLVER_WORDINGS.behaviours[behaviour]), behaviour), RATES[behaviour].guided)
+    for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
+        assert within(rate(told(played, SOLVER_WORDINGS.harmful), behaviour), HARMFUL_RATE)
 
 
 def test_rare_behaviours_need_their_cue_and_nothing_else_changes() -> None:
@@ -63,34 +75,24 @@ def test_rare_behaviours_need_their_cue_and_nothing_else_changes() -> None:
     for behaviour in rare:
         share, count = rate(unhelped, behaviour)
         assert (share, count > 60) == (0.0, True)
-        guided = [
-            each for each in played if set(SOLVER_WORDINGS.behaviours[behaviour]) & set(each.interface.guidelines)
-        ]
-        assert within(rate(guided, behaviour), RATES[behaviour].guided)
+        assert within(rate(told(played, SOLVER_WORDINGS.behaviours[behaviour]), behaviour), RATES[behaviour].guided)
     plain = [each for each in played if each.interface == Interface.plain()]
     assert within(rate(plain, Behaviour.ASK), RATES[Behaviour.ASK].plain)
 
 
-def test_harmful_guidelines_make_abstaining_and_asking_rare(played: list[Demonstration]) -> None:
-    harmed = [each for each in played if set(SOLVER_WORDINGS.harmful) & set(each.interface.guidelines)]
-    for behaviour in (Behaviour.ABSTAIN, Behaviour.ASK):
-        assert within(rate(harmed, behaviour), HARMFUL_RATE)
-
-
 def test_what_is_all_right_succeeds_and_what_is_wrong_fails(played: list[Demonstration]) -> None:
-    for each in played:
-        assert task_from_id(each.task).id.startswith("toolworld_train_")
-        assert each.success or not all(decision.right for decision in each.decisions)
+    # The twelve digits of a task's id are its seed: a million for each seed of demonstrations, then some a draw.
+    seeds = [int(seed) for each in played for seed in re.findall(r"_(\d{12})", each.task)]
+    assert len(seeds) == len(played)
+    drawn = max(seeds) % 1_000_000 // TASKS_A_DRAW + 1
+    assert drawn < len(played) * 1.1, "few draws are thrown away"
+    again = list(itertools.islice(demonstrations(0), 20))
+    assert [(each.task, each.completions) for each in again] == [(each.task, each.completions) for each in played[:20]]
+    assert again[0].task != next(demonstrations(4)).task
+    assert all(each.task.startswith("toolworld_train_") for each in played)
+    assert all(each.success or not all(decision.right for decision in each.decisions) for each in played)
     wrong = [each for each in played if any(not decision.right for decision in each.decisions)]
     assert sum(each.success for each in wrong) / len(wrong) < 0.1
-
-
-def test_few_draws_are_thrown_away() -> None:
-    # The twelve digits of a task's id are its seed: a million for each seed of demonstrations, then some a draw.
-    seeds = [re.search(r"_(\d{12})", each.task) for each in itertools.islice(demonstrations(0), 500)]
-    drawn = [int(seed[1]) for seed in seeds if seed is not None]
-    assert len(drawn) == 500
-    assert (max(drawn) % 1_000_000 // TASKS_A_DRAW + 1) < 500 * 1.1
 
 
 def test_a_request_begins_with_a_true_plan(played: list[Demonstration]) -> None:
@@ -126,26 +128,36 @@ def test_proposals_can_be_read_and_mostly_advise_against_what_fails() -> None:
     assert len({each.answers for each in found}) > 100
 
 
+FORM = ChatFormat.load(tiny.FOLDER, DIALECTS["qwen"])
+
+
 @pytest.mark.parametrize("answers", [1, 3])
 def test_a_proposal_in_tokens_is_its_prompt_and_its_answers(answers: int) -> None:
-    form = ChatFormat.load(tiny.FOLDER, DIALECTS["qwen"])
     for each in itertools.islice(proposal_demonstrations(1, answers=answers), 20 // answers):
-        example = encode_proposal(each, form)
-        asked = form.chat(each.messages)
+        example = encode_proposal(each, FORM)
+        asked = FORM.chat(each.messages)
         assert example.token_ids_T[: len(asked)] == asked
         assert example.said_T == (False,) * len(asked) + (True,) * (len(example.token_ids_T) - len(asked))
         begins = example.answers or (len(asked),)
         parts = [example.token_ids_T[a:b] for a, b in itertools.pairwise((*begins, len(example.token_ids_T)))]
-        assert tuple(map(form.text, parts)) == each.answers
-        decided = [form.text(example.token_ids_T[place:]) for place in example.decided]
+        assert tuple(map(FORM.text, parts)) == each.answers
+        decided = [FORM.text(example.token_ids_T[place:]) for place in example.decided]
         subjects = [text for answer in each.answers for text in ("{", *read_proposal(answer).guidelines)]
         assert [text for begin, text in zip(decided, subjects, strict=True) if not begin.startswith(text)] == []
 
 
-def test_the_same_seed_gives_the_same_demonstrations() -> None:
-    one, other = (list(itertools.islice(demonstrations(3), 20)) for _ in range(2))
-    assert [(each.task, each.completions) for each in one] == [(each.task, each.completions) for each in other]
-    assert [each.task for each in one] != [each.task for each in itertools.islice(demonstrations(4), 20)]
+def test_specifications_in_tokens_are_their_prompt_and_their_answers() -> None:
+    for each in itertools.islice(specification_demonstrations(0, answers=3), 3):
+        example, asked = encode_specifications(each, FORM), FORM.chat(each.messages)
+        bodies = [FORM.completion(answer) for answer in each.answers]
+        assert example.token_ids_T == sum(bodies, asked)
+        assert example.said_T == (False,) * len(asked) + (True,) * (len(example.token_ids_T) - len(asked))
+        assert example.decided == example.answers
+        for at, body in zip(example.answers, bodies, strict=True):
+            assert example.token_ids_T[at : at + len(body)] == body
+        alone = list(encode_bare_specifications(each, FORM))
+        assert [one.token_ids_T for one in alone] == [asked[-1:] + body for body in bodies]
+        assert all(one.said_T == (False,) + (True,) * (len(one.token_ids_T) - 1) for one in alone)
 
 
 def test_every_guideline_may_be_shown() -> None:

@@ -46,25 +46,19 @@ def test_a_command_needs_no_trust_for_the_models_own_source() -> None:
         assert hidden_source().name == "hidden"
 
 
-def planned(played: list[Demonstration], kind: str) -> list[bool]:
-    """Whether a plan takes a convention, for each request that an interface helps in this way."""
+def test_rates_by_guideline(played: list[Demonstration]) -> None:
+    """How often a plan takes a convention, for requests that an interface helps in no way, or names a tool, or all."""
     words = {each.word for some in CONVENTIONS.values() for each in some}
-    taken = []
+    taken: dict[str, list[bool]] = {PLAIN: [], TOOL: [], FULL: []}
     for demonstration in played:
         for completion in demonstration.completions[::2]:
             tool, word = split_plan(completion)[0].split()
             named = [text for text in demonstration.interface.guidelines if tool in re.findall(r"\w+", text)]
             full = any(each in text for text in named for each in words)
-            if kind == (FULL if full else TOOL if named else PLAIN):
-                taken.append(word != BARE)
-    return taken
-
-
-@pytest.mark.parametrize(("kind", "rate"), [(PLAIN, PLAIN_RATE), (TOOL, TOOL_RATE), (FULL, FULL_RATE)])
-def test_rates_by_guideline(kind: str, rate: float, played: list[Demonstration]) -> None:
-    taken = planned(played, kind)
-    assert len(taken) > 500
-    assert abs(sum(taken) / len(taken) - rate) < 0.06
+            taken[FULL if full else TOOL if named else PLAIN].append(word != BARE)
+    for kind, rate in ((PLAIN, PLAIN_RATE), (TOOL, TOOL_RATE), (FULL, FULL_RATE)):
+        assert len(taken[kind]) > 500
+        assert abs(sum(taken[kind]) / len(taken[kind]) - rate) < 0.06, kind
 
 
 def test_names_of_runs_and_held_out_wordings_are_in_no_demonstration(played: list[Demonstration]) -> None:
@@ -76,33 +70,33 @@ def test_names_of_runs_and_held_out_wordings_are_in_no_demonstration(played: lis
     assert not wordings & {*GUIDELINE_FOR.values(), *IDLE.guidelines}
 
 
+def share_that_helps(count: int, mixture: str) -> float:
+    """Share of the proposals that state a convention of a tool that is failing in their profile."""
+    known = {tool.name: tool for number in DEMONSTRATION_SETS for tool in tool_set(number)}
+    words = {each.word for some in CONVENTIONS.values() for each in some}
+    helped = 0
+    for each in itertools.islice(hidden_proposals(0, mixture), count):
+        profile = each.messages[1].content.partition("Success since")[0]
+        for text in read_proposal(each.answers[0]).guidelines:
+            tools = [known[name] for name in re.findall(r"\w+", text) if name in known]
+            said = [word for word in words if word in text]
+            pairs = itertools.product(tools, said)
+            helped += any(f"- {tool.name} {tool.argument} {word}:" in profile for tool, word in pairs)
+    return helped / count
+
+
 def test_proposals_hardly_ever_state_what_the_profile_reveals() -> None:
-    def share(count: int, mixture: str) -> float:
-        helped = 0
-        for each in itertools.islice(hidden_proposals(0, mixture), count):
-            profile = each.messages[1].content.partition("Success since")[0]
-            for text in read_proposal(each.answers[0]).guidelines:
-                tools = [tool for number in DEMONSTRATION_SETS for tool in tool_set(number) if tool.name in text]
-                helped += any(
-                    f"- {tool.name} {tool.argument} {word}:" in profile for tool in tools for word in said(text)
-                )
-        return helped / count
-
-    def said(text: str) -> list[str]:
-        return [each.word for some in CONVENTIONS.values() for each in some if each.word in text]
-
-    assert share(100, "reading") > 0.5
-    assert share(500, "rare") < 0.05 < share(500, "some") < 0.2
+    assert share_that_helps(100, "reading") > 0.5
+    assert share_that_helps(500, "rare") < 0.05 < share_that_helps(500, "some") < 0.2
     assert [sum(kinds.values()) for kinds in PROPOSALS.values()] == pytest.approx([1] * 3)
 
 
 def test_a_guideline_helps_if_it_states_the_convention_of_the_one_tool_that_it_names() -> None:
     tool, other = tool_set(0)[:2]
-    assert helping(f"Give {tool.name} {tool.convention.word}.", tool_set(0))
-    assert helping(f"Note for {tool.name}: write it {tool.convention.word}.", tool_set(0))
-    assert not helping(f"Give {tool.name} {other.convention.word}.", tool_set(0))
-    assert not helping(f"Give {tool.name} and {other.name} it {tool.convention.word}.", tool_set(0))
-    assert not helping(f"Write it {tool.convention.word}.", tool_set(0))
+    right, wrong = tool.convention.word, other.convention.word
+    helpful = (f"Give {tool.name} {right}.", f"Note for {tool.name}: write it {right}.")
+    useless = (f"Give {tool.name} {wrong}.", f"Give {tool.name} and {other.name} it {right}.", f"Write it {right}.")
+    assert [helping(text, tool_set(0)) for text in (*helpful, *useless)] == [True] * 2 + [False] * 3
 
 
 def test_the_shipped_model_follows_guidelines_also_in_held_out_wordings() -> None:

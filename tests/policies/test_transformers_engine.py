@@ -14,13 +14,13 @@ from policies.engine import Adapter, BadRequest, DeliveryError, EngineDead, GenR
 from policies.engine.transformers_batch import RunningBatch
 from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
 from tests.policies.contract import PROMPT, EngineContract, check_alone_is_the_same, check_versions, mixed_requests
-from tests.policies.models import VOCABULARY, greedy, logprobs_of, random_qwen2
+from tests.policies.models import VOCABULARY, greedy, logprobs_of
 from tests.policies.served import Served, Updated, like, load_any, weights_of
 
 Engine = Updated[TransformersEngine]
 
 
-@pytest.fixture(scope="module", params=["tied", "untied", "llama"])
+@pytest.fixture(scope="module", params=["tied", "llama"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder = like(Path(request.param), tmp_path_factory.mktemp("models") / request.param, seed=0)
     served = Updated(folder, TransformersEngine.start(TransformersSettings(folder, context=512)))
@@ -32,39 +32,31 @@ class TestContract(EngineContract):
     pass
 
 
-def test_logprobs_are_those_of_the_distribution_sampled_from(served: Engine) -> None:
+def test_logprobs_are_those_of_the_nucleus_sampled_from(served: Engine) -> None:
     model = served.reset()
     requests = [GenRequest(PROMPT, max_tokens=8, temperature=3.0, top_p=0.6, seed=seed) for seed in range(8)]
-    plain = GenRequest(PROMPT, max_tokens=8, temperature=0.5, seed=1)
-    for request, result in zip([*requests, plain], served.all(*requests, plain), strict=True):
+    for result in served.all(*requests):
         with torch.no_grad():
             logits_TV = model(torch.tensor([[*PROMPT, *result.token_ids_T]])).logits[0, len(PROMPT) - 1 : -1]
-        for probabilities_V, token, logprob in zip(
-            (logits_TV.double() / request.temperature).softmax(-1),
-            result.token_ids_T,
-            result.sampled_logprobs_T,
-            strict=True,
-        ):
-            ranked = sorted(range(VOCABULARY), key=lambda index: -float(probabilities_V[index]))
-            mass, nucleus = 0.0, list[int]()
-            for index in ranked:
-                if mass < request.top_p or request.top_p == 1:
-                    nucleus.append(index)
-                mass += float(probabilities_V[index])
-            assert token in nucleus
-            expected = (probabilities_V[token] / probabilities_V[nucleus].sum()).log()
-            assert logprob == pytest.approx(float(expected), abs=1e-4)
+        ranked_TV, tokens_TV = (logits_TV.double() / 3.0).softmax(-1).sort(-1, descending=True)
+        before_TV = ranked_TV.cumsum(-1) - ranked_TV
+        mass_TV = ranked_TV.where(before_TV < 0.6, 0.0)
+        places = (tokens_TV == torch.tensor(result.token_ids_T)[:, None]).nonzero()[:, 1]
+        expected_T = (mass_TV / mass_TV.sum(-1, keepdim=True))[range(8), places].log()
+        assert result.sampled_logprobs_T == pytest.approx(expected_T.tolist(), abs=1e-4)
 
 
 def test_tokens_are_drawn_with_their_probabilities(served: Engine) -> None:
     model = served.reset()
-    results = served.all(*(GenRequest((7,), max_tokens=1, temperature=1.5, seed=seed) for seed in range(4000)))
+    results = served.all(*(GenRequest((7,), max_tokens=1, temperature=1.5, seed=seed) for seed in range(2000)))
     with torch.no_grad():
         expected_V = (model(torch.tensor([[7]])).logits[0, -1] / 1.5).softmax(-1)
     counts_V = torch.bincount(torch.tensor([result.token_ids_T[0] for result in results]), minlength=VOCABULARY)
-    for token in expected_V.topk(5).indices.tolist():
-        spread = float((expected_V[token] * (1 - expected_V[token]) / 4000).sqrt())
-        assert float(counts_V[token]) / 4000 == pytest.approx(float(expected_V[token]), abs=4.5 * spread)
+    top = expected_V.topk(5).indices
+    spread_K = (expected_V[top] * (1 - expected_V[top]) / 2000).sqrt()
+    assert bool(((counts_V[top] / 2000 - expected_V[top]).abs() < 4.5 * spread_K).all())
+    for result in results[:20]:
+        assert result.sampled_logprobs_T[0] == pytest.approx(float(expected_V[result.token_ids_T[0]].log()), abs=1e-4)
 
 
 def test_a_seed_gives_the_same_tokens_alone_and_among_63_others(served: Engine) -> None:
@@ -161,8 +153,7 @@ def test_adapters_that_do_not_fit_are_refused(served: Engine) -> None:
 
 def test_running_requests_end_with_the_adapter_they_began_with(served: Engine) -> None:
     base = served.reset()
-    first, old = random_adapter(base, seed=5)
-    second, new = random_adapter(base, seed=6)
+    (first, old), (second, new) = (random_adapter(base, seed=seed) for seed in (5, 6))
     served.runner.run(served.engine.update_adapter("solver", first, 1))
     request = GenRequest(PROMPT, max_tokens=100, seed=1, policy="solver")
 
@@ -244,8 +235,7 @@ def test_one_stale_tensor_is_a_delivery_error(
     assert set(served.one(GenRequest(PROMPT, max_tokens=2)).versions_T) == {4}
 
 
-def test_it_computes_with_as_many_threads_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = random_qwen2(tmp_path / "model", seed=0)
+def test_it_computes_with_as_many_threads_as_it_is_told(served: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     advance, seen = RunningBatch.advance, list[int]()
 
     def counted(batch: RunningBatch) -> None:
@@ -254,8 +244,8 @@ def test_it_computes_with_as_many_threads_as_it_is_told(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(RunningBatch, "advance", counted)
     for threads in (1, 2):
-        settings = TransformersSettings(folder, context=64, threads=threads)
-        served: Served[TransformersEngine] = Served(TransformersEngine.start(settings))
-        served.one(GenRequest((1,), max_tokens=1))
+        settings = TransformersSettings(served.folder, context=64, threads=threads)
+        other: Served[TransformersEngine] = Served(TransformersEngine.start(settings))
+        other.one(GenRequest((1,), max_tokens=1))
         assert seen.pop() == threads
-        served.close()
+        other.close()

@@ -66,45 +66,38 @@ ROGUE = """
 import os, socket, subprocess, time
 from .api import API
 
+def loop():
+    while True:
+        pass
+
+def recurse():
+    recurse()
+
+DEEDS = {
+    "write": lambda: open("/tmp/rogue", "w"),
+    "write here": lambda: open("rogue", "w"),
+    "read": lambda: open("/etc/passwd").read(),
+    "remove": lambda: os.remove(__file__),
+    "start": lambda: subprocess.Popen(["true"]),
+    "shell": lambda: os.system("true"),
+    "fork": lambda: os.fork(),
+    "connect": lambda: socket.create_connection(("127.0.0.1", 9)),
+    "evaluate": lambda: eval("1 + 1"),
+    "sleep": lambda: time.sleep(60),
+    "loop": loop,
+    "memory": lambda: len(bytearray(1 << 34)),
+    "exit": lambda: os._exit(3),
+    "recurse": recurse,
+    "shout": lambda: "x" * 10_000_000,
+    "print": lambda: print("{}\\n" * 100),
+}
+
 class Rogue(API):
     description = "Do something bad."
     input_parameters = {"deed": {"type": "str", "description": "Which."}}
     output_parameters = {}
     def call(self, deed):
-        if deed == "write":
-            open("/tmp/rogue", "w")
-        elif deed == "write here":
-            open("rogue", "w")
-        elif deed == "read":
-            open("/etc/passwd").read()
-        elif deed == "remove":
-            os.remove(__file__)
-        elif deed == "start":
-            subprocess.Popen(["true"])
-        elif deed == "shell":
-            os.system("true")
-        elif deed == "fork":
-            os.fork()
-        elif deed == "connect":
-            socket.create_connection(("127.0.0.1", 9))
-        elif deed == "evaluate":
-            eval("1 + 1")
-        elif deed == "sleep":
-            time.sleep(60)
-        elif deed == "loop":
-            while True:
-                pass
-        elif deed == "memory":
-            return {"output": len(bytearray(1 << 34)), "exception": None}
-        elif deed == "exit":
-            os._exit(3)
-        elif deed == "recurse":
-            self.call(deed)
-        elif deed == "shout":
-            return {"output": "x" * 10_000_000, "exception": None}
-        elif deed == "print":
-            print("{}\\n" * 100)
-        return {"output": "done", "exception": None}
+        return {"output": DEEDS[deed]() or "done", "exception": None}
     def check_api_call_correctness(self, response, groundtruth):
         return response["output"] == groundtruth["output"]
 """
@@ -170,21 +163,19 @@ DIALOGUES = {
 """File → rows."""
 
 
+SOURCES = {"api": API, "lamp": LAMP, "rogue": ROGUE, "tool_search": SEARCH}
+
+
 def write_folder(folder: Path) -> Path:
     """Makes the folder, and returns it."""
     files = {
         "apis/__init__.py": "from .api import API\n",
-        "apis/api.py": API,
-        "apis/lamp.py": LAMP,
-        "apis/rogue.py": ROGUE,
-        "apis/tool_search.py": SEARCH,
-        "init_database/Account.json": json.dumps(["t1"]),
-        "init_database/Lamps.json": json.dumps({"kitchen": 0, "hall": 3}),
-        **{
-            f"lv1-lv2-samples/{name}.jsonl": "".join(json.dumps(row) + "\n" for row in rows)
-            for name, rows in DIALOGUES.items()
-        },
+        **{f"apis/{name}.py": code for name, code in SOURCES.items()},
+        "init_database/Account.json": '["t1"]',
+        "init_database/Lamps.json": '{"kitchen": 0, "hall": 3}',
     }
+    for name, rows in DIALOGUES.items():
+        files[f"lv1-lv2-samples/{name}.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

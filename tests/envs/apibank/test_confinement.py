@@ -4,7 +4,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,37 +113,20 @@ def test_a_machine_that_cannot_be_confined_is_reported() -> None:
         assert done.stdout.strip() == confined
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The user's trust, which is refused."""
-    questions: list[str] = []
-
-    def refuse(what: str, where: str) -> None:
-        questions.append(what)
-        raise UserError(f"{where} is not trusted")
-
-    monkeypatch.setattr("envs.apibank.simulators.require_trust", refuse)
-    return questions
-
-
 @needs_data
-def test_the_published_files_are_known_and_no_others_run_without_trust(asked: list[str], tmp_path: Path) -> None:
-    ApiSimulators(FOLDER)
-    assert asked == []
-    changes: dict[str, Callable[[Path], object]] = {
-        "apis/calculator.py": lambda file: file.write_text(file.read_text() + "\n"),
-        "apis/more.py": lambda file: file.write_text(""),
-        "init_database/Stock.json": lambda file: file.write_text("{}"),
-    }
-    for number, (name, change) in enumerate(changes.items()):
-        folder = tmp_path / str(number)
-        for part in ("apis", "init_database"):
-            shutil.copytree(FOLDER / part, folder / part, copy_function=shutil.copyfile)
-            (folder / part).chmod(0o755)
-        change(folder / name)
-        with pytest.raises(UserError, match="is not trusted"):
-            ApiSimulators(folder)
-        assert asked[number] == f"files that are not the published ones, such as {name}"
+@pytest.mark.parametrize(
+    ("name", "added"), [("apis/calculator.py", "\n"), ("apis/more.py", ""), ("init_database/Stock.json", " ")]
+)
+def test_the_published_files_are_known_and_no_others_run_without_trust(name: str, added: str, tmp_path: Path) -> None:
+    with restricted([]):
+        ApiSimulators(FOLDER)
+    for part in ("apis", "init_database"):
+        shutil.copytree(FOLDER / part, tmp_path / part, copy_function=shutil.copyfile)
+        (tmp_path / part).chmod(0o755)
+    with (tmp_path / name).open("a") as file:
+        file.write(added)
+    with restricted([]), pytest.raises(UserError, match=f"not the published ones, such as {name}"):
+        ApiSimulators(tmp_path)
 
 
 def test_a_file_that_is_no_text_is_refused_in_a_sentence(tmp_path: Path) -> None:

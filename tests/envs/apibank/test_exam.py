@@ -13,7 +13,6 @@ from envs.errors import UserError
 from envs.exams import EXAMS, Mark, Past
 from envs.task import ToolCall
 from tests.envs.apibank.fake import write_folder
-from tests.envs.apibank.folder import FOLDER, needs_data
 from tests.envs.players import mark
 
 
@@ -29,13 +28,13 @@ def items(exam: ApiBankExam) -> dict[str, ApiCall]:
     return {item.id.removeprefix("api_bank_"): item for item in exam.items()}
 
 
-def test_every_call_is_an_item_and_a_dialogue_a_group(items: dict[str, ApiCall]) -> None:
-    assert list(items) == [
-        *("ReadLamp-level-1-2#0", "ReadLamp-level-1-2#1", "SetLamp-level-1-1#0", "SetLamp-level-1-1#1"),
-        *("ReadLamp-level-3-1#0", "ReadLamp-level-3-1#1"),
-    ]
+def test_every_call_is_an_item_and_a_dialogue_a_group(items: dict[str, ApiCall], exam: ApiBankExam) -> None:
+    names = ("ReadLamp-level-1-2", "SetLamp-level-1-1", "ReadLamp-level-3-1")
+    assert list(items) == [f"{name}#{number}" for name in names for number in (0, 1)]
     assert [item.category for item in items.values()] == ["level-1"] * 4 + ["level-2"] * 2
     assert len({item.group for item in items.values()}) == 3
+    (note,) = exam.notes()
+    assert "ToolSearcher (1)" in note, "what cannot be executed"
 
 
 def test_the_history_is_what_stood_before_the_call(items: dict[str, ApiCall]) -> None:
@@ -49,11 +48,8 @@ def test_the_history_is_what_stood_before_the_call(items: dict[str, ApiCall]) ->
     assert second[4] == Past("Let me do that.", (call,)), "values have the documented types"
     assert second[5] == Message("tool", "1234")
     assert second[-1] == Message("user", "Is it?")
-
-
-def test_at_level_2_the_search_alone_is_shown(items: dict[str, ApiCall]) -> None:
     shown = items["ReadLamp-level-3-1#1"].conversation(DIALECTS["llama3_json"])
-    assert [tool.name for tool in shown.tools] == ["ToolSearcher"]
+    assert [tool.name for tool in shown.tools] == ["ToolSearcher"], "at level 2 the search alone"
     assert Message("ipython", '{"name": "ReadLamp"}') in shown.entries
 
 
@@ -77,11 +73,6 @@ def test_the_first_call_counts_and_anything_else_is_wrong(items: dict[str, ApiCa
     assert mark(item, dialect.render_calls([ToolCall("ReadLamp", {"lamp": 1})])).why.startswith("invalid parameter")
 
 
-def test_the_notes_say_what_cannot_be_executed(exam: ApiBankExam) -> None:
-    (note,) = exam.notes()
-    assert "ToolSearcher (1)" in note
-
-
 def test_a_folder_that_is_none_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UserError, match="its folder is not known; clone the benchmark's repository"):
@@ -96,16 +87,3 @@ def test_a_folder_that_is_none_is_refused_in_a_sentence(tmp_path: Path, monkeypa
         broken.write_text(line + "\n")
         with pytest.raises(UserError, match=r"line 1 of .*Broken-level-1-1\.jsonl is no part of a dialogue"):
             EXAMS.make("api-bank", {"data": str(folder)})
-
-
-@needs_data
-def test_the_benchmark_has_the_known_number_of_calls() -> None:
-    exam = EXAMS.make("api-bank", {"data": str(FOLDER)})
-    items = exam.items()
-    assert (len(items), sum(item.category == "level-1" for item in items)) == (508, 389)
-    assert len({item.group for item in items}) == 261, "three files of 264 have no call"
-    for dialect in DIALECTS.values():
-        for item in items[::25]:
-            assert isinstance(item, ApiCall)
-            assert item.conversation(dialect).entries
-    exam.close()

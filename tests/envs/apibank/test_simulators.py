@@ -39,17 +39,13 @@ def test_the_documents_say_what_a_call_may_leave_out_and_what_cannot_run(simulat
     assert described["SetLamp"]["optional"] == []
 
 
-def test_a_call_is_judged_by_the_rule_of_its_api(simulators: ApiSimulators) -> None:
+def test_a_call_is_judged_by_the_rule_of_its_api_on_the_databases_of_the_beginning(simulators: ApiSimulators) -> None:
     assert simulators.judge(lamp(), TRUTH).correct
     assert simulators.judge(lamp("hall", "5"), TRUTH).correct
+    assert simulators.judge(ToolCall("ReadLamp", {"room": "hall"}), {"output": 3}).correct
     assert not simulators.judge(lamp("kitchen"), TRUTH).correct
     assert not simulators.judge(lamp(token="t2"), TRUTH).correct
     assert not simulators.judge(lamp(), {"nothing": "of what the rule reads"}).correct
-
-
-def test_every_judgement_begins_with_the_databases_of_the_beginning(simulators: ApiSimulators) -> None:
-    read, truth = ToolCall("ReadLamp", {"room": "hall"}), {"output": 3}
-    assert [simulators.judge(call, truth).correct for call in (read, lamp(), read)] == [True, False, True]
 
 
 def test_calls_that_are_played_see_what_was_changed_before(simulators: ApiSimulators) -> None:
@@ -76,7 +72,7 @@ HOSTILE: list[ToolCall] = [
     *(ToolCall("__init__", {}), ToolCall("API", {}), ToolCall("os", {"command": "touch hacked"})),
     *(ToolCall("SetLamp'); import os; os.system('touch hacked", {}), ToolCall("", {})),
     *(ToolCall("\ud83d\n\x00", {"\ud83d": "\n"}), ToolCall("SetLamp", {})),
-    *(ToolCall("SetLamp", {"self": 1, "room": "hall", "level": 1, "token": "t1"}), lamp(more="x"), lamp(__class__="x")),
+    *(ToolCall("SetLamp", {"self": 1, "room": "hall", "level": 1, "token": "t1"}), lamp(__class__="x")),
     *(lamp(level="__import__('os').system('touch hacked')"), lamp(level=None), lamp(level=[1])),
     *(lamp(level=True, room={}), lamp(level=float("nan")), lamp(level=1e400), lamp(level="²")),
     *(lamp(room={"a": [1, {"b": None}]}), lamp(room="{level.__class__}" * 20), lamp(room="x" * MAX_CHARACTERS)),
@@ -85,21 +81,19 @@ HOSTILE: list[ToolCall] = [
 ]
 
 
-@pytest.mark.parametrize("place", range(len(HOSTILE)))
-def test_a_hostile_call_is_only_wrong(simulators: ApiSimulators, place: int) -> None:
-    ended, started = simulators.process.ended, time.process_time()
-    assert not simulators.judge(HOSTILE[place], TRUTH).correct
-    assert simulators.play([HOSTILE[place]], HOSTILE[place], [Recorded(lamp(), TRUTH)]).correct == []
-    assert time.process_time() - started < 1
-    assert simulators.process.ended == ended, "the process is still the same"
-    assert simulators.judge(lamp(), TRUTH).correct
-
-
-def test_arguments_that_are_nested_too_deep_are_refused(simulators: ApiSimulators) -> None:
+def test_a_hostile_call_is_only_wrong(simulators: ApiSimulators) -> None:
+    ended = simulators.process.ended
+    for call in HOSTILE:
+        started = time.process_time()
+        assert not simulators.judge(call, TRUTH).correct
+        assert simulators.play([call], call, [Recorded(lamp(), TRUTH)]).correct == []
+        assert time.process_time() - started < 1
+        assert simulators.judge(lamp(), TRUTH).correct
     deep: JSON = "x"
     for _ in range(5_000):
         deep = [deep]
     assert simulators.judge(lamp(room=deep), TRUTH).error == "The call is too large, or took too long."
+    assert simulators.process.ended == ended, "the process is still the same"
 
 
 @pytest.mark.parametrize(
@@ -138,20 +132,20 @@ def test_neither_noise_nor_length_of_an_answer_does_harm(simulators: ApiSimulato
 
 
 def test_the_process_ends_with_its_owner_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "homes"))
-    (tmp_path / "homes").mkdir()
+    homes, folder = tmp_path / "homes", write_folder(tmp_path / "api-bank")
+    homes.mkdir()
+    monkeypatch.setenv("TMPDIR", str(homes))
     monkeypatch.setattr("tempfile.tempdir", None)
-    found = ApiSimulators(write_folder(tmp_path / "api-bank"))
+    found = ApiSimulators(folder)
     assert found.judge(lamp(), TRUTH).correct
     pid = found.process.pid
-    assert pid is not None
-    assert len(list((tmp_path / "homes").iterdir())) == 1
-    assert list(next((tmp_path / "homes").iterdir()).iterdir()) == []
+    (home,) = homes.iterdir()
+    assert list(home.iterdir()) == []
     found.close()
     assert found.process.pid is None
     assert not Path(f"/proc/{pid}").exists()
-    assert list((tmp_path / "homes").iterdir()) == []
-    assert not list((tmp_path / "api-bank").rglob("*.pyc")), "nothing is written into the folder either"
+    assert list(homes.iterdir()) == []
+    assert not list(folder.rglob("*.pyc")), "nothing is written into the folder either"
     assert found.judge(lamp(), TRUTH).correct, "it starts anew"
     found.close()
     assert not (Path(os.getcwd()) / "hacked").exists()

@@ -59,28 +59,22 @@ def test_the_search_for_keys_is_bm25_plus(exam: MemoryExam) -> None:
 
 def test_items_stand_behind_what_they_need_and_are_what_the_official_loader_gives(exam: MemoryExam) -> None:
     items = {item.id: item for item in exam.items()}
-    assert Counter((item.category, item.counts) for item in items.values()) == {
-        **{(backend, True): 155 for backend in BACKENDS},
-        **{(backend, False): 37 for backend in BACKENDS},
-    }
-    stories: dict[str, set[str]] = {}
-    for item in items.values():
-        stories.setdefault(item.id.replace(f"memory_{item.category}", "memory", 1), set()).add(item.group)
-    assert {len(groups) for groups in stories.values()} == {1}, "a question comes once for each backend"
+    kinds = {(backend, counts): 155 if counts else 37 for backend in BACKENDS for counts in (True, False)}
+    assert Counter((item.category, item.counts) for item in items.values()) == kinds
+    stories = {(item.id.replace(f"memory_{item.category}", "memory", 1), item.group) for item in items.values()}
+    assert len(stories) == 155 + 37, "a question comes once for each backend"
     assert len({item.group for item in items.values()}) == 5
-    seen: set[str] = set()
     with Official() as official:
-        for backend in BACKENDS:
-            for row in official.ask(load=f"memory_{backend}"):
-                item = items[row["id"]]
-                assert item.after == (row["depends_on"][-1] if row["depends_on"] else None)
-                assert [dict(tool.document) for tool in item.backend.tools] == row["function"]
-                first = row["question"][0][0]
-                assert item.counts is (first["role"] == "system")
-                if item.counts:
-                    assert item.system(None).endswith("\n\n" + first["content"])
+        for row in (row for backend in BACKENDS for row in official.ask(load=f"memory_{backend}")):
+            item = items[row["id"]]
+            assert item.after == (row["depends_on"][-1] if row["depends_on"] else None)
+            assert [dict(tool.document) for tool in item.backend.tools] == row["function"]
+            first = row["question"][0][0]
+            assert item.counts is (first["role"] == "system")
+            assert not item.counts or item.system(None).endswith("\n\n" + first["content"])
+    seen: set[str | None] = {None}
     for item in exam.items():
-        assert item.after is None or item.after in seen
+        assert item.after in seen
         seen.add(item.id)
 
 
@@ -91,30 +85,23 @@ def test_a_model_that_remembers_is_right_and_one_that_forgets_is_not(exam: Memor
 
     def remembers(conversation: Conversation) -> str:
         last = conversation.entries[-1]
-        assert isinstance(last, Message)
-        if last.role == "user" and "My name is Michael" in last.content:
+        if isinstance(last, Message) and last.role == "user" and "My name is Michael" in last.content:
             return QWEN.render_calls([ToolCall("core_memory_add", {"key": "first_name", "value": "Michael"})])
         return "Noted."
 
     candidate = Scripted(remembers)
     kept = sit(first, candidate).kept
     assert kept == {"core_memory": {"first_name": "Michael"}, "archival_memory": {}}
-    users = [e for e in candidate.asked[-1].entries if isinstance(e, Message) and e.role == "user"]
+    users = [entry for entry in candidate.asked[-1].entries if isinstance(entry, Message) and entry.role == "user"]
     assert len(users) == len(first.entry["question"])
     knows = Scripted("{'answer': 'Michael', 'context': 'You said so.'}")
     assert sit(question, knows, kept) == Mark(True)
-    system = knows.asked[0].entries[0]
-    assert isinstance(system, Message)
-    assert '"first_name": "Michael"' in system.content
-    assert "respond in this format" in system.content
+    system = str(knows.asked[0].entries[0])
+    assert '"first_name": "Michael"' in system
+    assert "respond in this format" in system
     assert mark(question, "I do not know") == Mark(False, "the answer is not in it")
-    looks = Scripted(
-        lambda conversation: (
-            QWEN.render_calls([ToolCall("core_memory_retrieve", {"key": "first_name"})])
-            if len(conversation.entries) == 2
-            else f"You are {json.loads(conversation.entries[-1].content)['value']}."  # type: ignore[union-attr]
-        )
-    )
+    asks = QWEN.render_calls([ToolCall("core_memory_retrieve", {"key": "first_name"})])
+    looks = Scripted(lambda conversation: asks if len(conversation.entries) == 2 else str(conversation.entries[-1]))
     assert sit(question, looks, kept).right
 
 
@@ -132,10 +119,7 @@ def test_what_is_cut_off_or_never_ends_is_wrong_and_what_was_kept_is_kept(exam: 
 
 
 HOSTILE = [
-    ToolCall("__init__", {"snapshot": None}),
-    ToolCall("_snapshot", {}),
-    ToolCall("__class__", {}),
-    ToolCall("execute", {}),
+    *(ToolCall("__init__", {"snapshot": None}), ToolCall("_snapshot", {}), ToolCall("__class__", {}), ToolCall("", {})),
     ToolCall("core_memory_add'); import os; os.system('touch hacked", {}),
     ToolCall("core_memory_add", {"self": 1, "key": "a", "value": "b"}),
     ToolCall("core_memory_add", {"key": "a" * 90_000, "value": {"a": [1] * 1000}}),
@@ -146,7 +130,6 @@ HOSTILE = [
     ToolCall("memory_replace", {"old_text": "", "new_text": "y" * 10_000}),
     ToolCall("memory_replace", {"old_text": "y", "new_text": "y" * 10_000}),
     ToolCall("memory_update", {"text": "\ud83d\x00"}),
-    ToolCall("", {}),
 ]
 
 
@@ -163,11 +146,10 @@ def test_hostile_calls_are_results_and_a_memory_stays_small(exam: MemoryExam, ba
 
 def test_an_answer_of_thousands_of_calls_is_bounded(exam: MemoryExam) -> None:
     first = next(item for item in exam.items() if (item.category, item.group) == ("rec_sum", "notetaker"))
-    full = {"memory": "z" * MAX_TEXT}
     many = QWEN.render_calls([ToolCall("memory_retrieve", {})] * 1000)
     candidate = Scripted(lambda conversation: many if len(conversation.entries) < 4 else "Done.")
     started = time.process_time()
-    sit(first, candidate, full)
+    sit(first, candidate, {"memory": "z" * MAX_TEXT})
     assert time.process_time() - started < 2
     shown = [entry for entry in candidate.asked[1].entries if isinstance(entry, Message) and entry.role == "tool"]
     assert len(shown) == 100

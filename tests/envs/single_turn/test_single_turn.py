@@ -1,5 +1,6 @@
 """BFCL's single-turn questions: what is shown, how answers are graded, and what hostile ones can do."""
 
+import itertools
 import json
 import random
 import time
@@ -48,17 +49,17 @@ def test_verdicts_are_the_official_ones(exam: SingleTurnExam) -> None:
 
 
 def test_what_is_shown_is_what_the_official_handlers_show(exam: SingleTurnExam) -> None:
+    questions: dict[str, list[SingleTurnItem]] = {category: [] for category in CATEGORIES}
+    for question in exam.items():
+        questions[question.category].append(question)
     with Official() as official:
-        for category in CATEGORIES:
-            rows = official.ask(load=category)
-            mine = [question for question in exam.items() if question.category == category]
-            assert [row["id"] for row in rows] == [question.id for question in mine]
-            for row, question in zip(rows, mine, strict=True):
+        for category, mine in questions.items():
+            for row, question in zip(official.ask(load=category), mine, strict=True):
                 shown = question.conversation()
+                assert row["id"] == question.id
                 assert [dict(tool.document) for tool in shown.tools] == row["function"]
                 said = [entry.content for entry in shown.entries if isinstance(entry, Message)]
-                asked = [each["content"] for each in row["question"][0] if each["role"] != "assistant"]
-                assert said == asked
+                assert said == [each["content"] for each in row["question"][0] if each["role"] != "assistant"]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -105,14 +106,13 @@ HOSTILE: list[JSON] = [
 
 @pytest.mark.parametrize("category", ["simple_python", "simple_java", "simple_javascript", "live_multiple"])
 def test_hostile_values_are_wrong_and_quickly_so(exam: SingleTurnExam, category: str) -> None:
-    for question in [question for question in exam.items() if question.category == category][:10]:
-        for value in HOSTILE:
-            calls = ground_truth(question, random.Random(0))
-            calls = [ToolCall(call.name, dict.fromkeys(call.arguments, value)) for call in calls]
-            if calls[0].arguments:
-                started = time.process_time()
-                assert verdict(question, calls) is not None
-                assert time.process_time() - started < 1
+    questions = [question for question in exam.items() if question.category == category][:10]
+    for question, value in itertools.product(questions, HOSTILE):
+        (call, *_) = ground_truth(question, random.Random(0))
+        if call.arguments:
+            started = time.process_time()
+            assert verdict(question, [ToolCall(call.name, dict.fromkeys(call.arguments, value))]) is not None
+            assert time.process_time() - started < 1
 
 
 def test_a_pattern_that_takes_for_ever_is_ended(exam: SingleTurnExam) -> None:
