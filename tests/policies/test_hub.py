@@ -1,93 +1,102 @@
-"""Models of the hub by name: fetched once, whole and pinned, and refused in one sentence."""
+"""Models of the hub by name, through its own client: fetched once, pinned, offline, refused in one sentence."""
 
-import shutil
-from collections.abc import Sequence
-from fnmatch import fnmatch
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
-from huggingface_hub import errors
 
+from tests.policies.chat_models import random_chat_model
+from tests.policies.hub_server import COMMIT, Hub, hub
+
+_OPEN = """
+import sys
 from envs.errors import UserError
 from policies.models import open_model
-from tests.policies.chat_models import random_chat_model
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub:
-    """Stands in for the hub's client: one model, its cache, and an error for all that is not in the cache, if set."""
-
-    def __init__(self, model: Path, cache: Path) -> None:
-        self.model, self.cached = model, cache / COMMIT
-        self.asked: list[tuple[str, str | None]] = []
-        """Repository and revision of each download."""
-        self.error: Exception | None = None
-
-    def download(
-        self, repository: str, *, revision: str | None, allow_patterns: Sequence[str], local_files_only: bool = False
-    ) -> str:
-        if local_files_only:
-            if not self.cached.is_dir():
-                raise errors.LocalEntryNotFoundError("nothing")
-            return str(self.cached)
-        self.asked.append((repository, revision))
-        if self.error is not None:
-            raise self.error
-        self.cached.mkdir(exist_ok=True)
-        for file in self.model.iterdir():
-            if any(fnmatch(file.name, pattern) for pattern in allow_patterns):
-                shutil.copy(file, self.cached)
-        return str(self.cached)
+try:
+    model = open_model(sys.argv[1])
+    print(model.path, model.name, model.dialect.name)
+except UserError as error:
+    print("refused:", error)
+"""
+"""Run in a process of its own: the client reads its environment when it is imported."""
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    folder = random_chat_model(tmp_path / "model", "qwen")
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    folder = random_chat_model(tmp_path_factory.mktemp("hub") / "model", "qwen")
     (folder / "pytorch_model.bin").write_bytes(b"what nobody should fetch")
-    hub = Hub(folder, tmp_path)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", hub.download)
-    return hub
+    with hub({"owner/model": folder}, {"owner/gated": "GatedRepo"}) as running:
+        yield running
 
 
-def test_a_model_is_fetched_once_and_then_needs_no_network(hub: Hub) -> None:
-    model = open_model("owner/model@v1")
-    assert (model.path, model.name, model.dialect.name) == (hub.cached, "model", "qwen")
-    assert not (hub.cached / "pytorch_model.bin").exists()
-    hub.error = errors.OfflineModeIsEnabled("offline")
-    assert open_model("owner/model@v1").path == hub.cached, "what is there is taken as it is, by every actor of a run"
-    assert hub.asked == [("owner/model", "v1")]
+def opened(name: str, home: Path, endpoint: str, **environment: str) -> str:
+    # Engines that earlier tests started in this process have set it.
+    here = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+    shown = subprocess.run(
+        [sys.executable, "-c", _OPEN, name],
+        env={**here, "HF_HOME": str(home), "HF_ENDPOINT": endpoint, **environment},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return shown.stdout.strip().splitlines()[-1]
+
+
+def test_a_model_is_fetched_once_and_then_needs_no_network(server: Hub, tmp_path: Path) -> None:
+    path, name, dialect = opened("owner/model", tmp_path, server.address).split()
+    assert (name, dialect) == ("model", "qwen")
+    assert Path(path).is_relative_to(tmp_path)
+    assert Path(path).name == COMMIT
+    assert not any(asked.endswith("pytorch_model.bin") for asked in server.asked)
+    server.asked.clear()
+    assert opened("owner/model", tmp_path, server.address).split()[0] == path
+    assert server.asked == [], "what is there is taken as it is, by every actor of a run"
+    assert opened("owner/model", tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE="1").split()[0] == path
+
+
+def test_what_is_there_in_part_is_fetched_whole(server: Hub, tmp_path: Path) -> None:
+    path = Path(opened("owner/model", tmp_path, server.address).split()[0])
+    for file in path.glob("*.safetensors"):
+        file.unlink()
+    assert opened("owner/model", tmp_path, server.address).split()[0] == str(path)
+    assert list(path.glob("*.safetensors"))
+
+
+def test_weights_without_their_tokenizer_or_template_are_not_the_whole(server: Hub, tmp_path: Path) -> None:
+    path = Path(opened("owner/model", tmp_path, server.address).split()[0])
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        (path / name).unlink()
+        assert opened("owner/model", tmp_path, server.address).split()[0] == str(path)
+        assert (path / name).is_file()
+
+
+def test_a_revision_is_part_of_the_name(server: Hub, tmp_path: Path) -> None:
+    server.asked.clear()
+    assert opened("owner/model@v1", tmp_path, server.address).split()[1:] == ["model", "qwen"]
+    assert any(asked.startswith("/api/models/owner/model/revision/v1") for asked in server.asked)
+    assert "it has no such revision" in opened("owner/model@v9", tmp_path, server.address)
 
 
 @pytest.mark.parametrize(
-    ("lost", "revision"), [("model.safetensors", None), ("tokenizer.json", COMMIT), ("chat_template.jinja", COMMIT)]
-)
-def test_what_is_there_in_part_is_fetched_whole(hub: Hub, lost: str, revision: str | None) -> None:
-    open_model("owner/model")
-    (hub.cached / lost).unlink()
-    assert open_model("owner/model").path == hub.cached
-    assert (hub.cached / lost).is_file()
-    assert hub.asked[1:] == [("owner/model", revision)], "of the same commit, if its weights are there"
-
-
-NOT_FOUND = Mock(headers={})
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
+    ("name", "reason"),
     [
-        (errors.RepositoryNotFoundError("no", response=NOT_FOUND), "there is no such model, or it is private"),
-        (errors.GatedRepoError("no", response=NOT_FOUND), "its licence must be accepted with an account first"),
-        (errors.RevisionNotFoundError("no", response=NOT_FOUND), "it has no such revision"),
-        (errors.OfflineModeIsEnabled("no"), "HF_HUB_OFFLINE is set, and it is not in the cache"),
-        (errors.LocalEntryNotFoundError("no"), "it is not in the cache, and the hub cannot be reached"),
+        ("owner/missing", "there is no such model, or it is private"),
+        ("owner/gated", "its licence must be accepted with an account first"),
     ],
 )
-def test_what_the_hub_refuses_names_the_remedy(hub: Hub, error: Exception, reason: str) -> None:
-    hub.error = error
-    with pytest.raises(UserError) as refused:
-        open_model("owner/model@v1")
-    said = str(refused.value)
-    assert said.startswith(f"model: owner/model@v1 is no folder here, and the hub did not give it ({reason});")
+def test_what_the_hub_refuses_names_the_remedy(name: str, reason: str, server: Hub, tmp_path: Path) -> None:
+    said = opened(name, tmp_path, server.address)
+    assert said.startswith(f"refused: model: {name} is no folder here, and the hub did not give it ({reason});")
+    assert f"`hf download {name}`" in said
+
+
+def test_a_hub_out_of_reach_names_the_remedy(tmp_path: Path) -> None:
+    said = opened("owner/model@v1", tmp_path, "http://127.0.0.1:9")
+    assert "it is not in the cache, and the hub cannot be reached" in said
     assert "`hf download owner/model --revision v1`" in said
+    said = opened("owner/model", tmp_path, "http://127.0.0.1:9", HF_HUB_OFFLINE="1")
+    assert "it is not in the cache" in said
