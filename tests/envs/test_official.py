@@ -31,15 +31,16 @@ def test_every_ground_truth_succeeds_with_the_official_texts(official: Official)
 
 
 def set_sorted(text: str) -> str:
-    """The one set that the official executor prints, in sorted order (see the known differences)."""
+    """A text of the official executor with the one set that it prints in sorted order (see the known differences)."""
     return re.sub(r"Must be one of {[^}]*}", "Must be one of {'business', 'economy', 'first'}", text)
 
 
 def test_perturbed_trajectories_get_the_official_verdict_and_texts(
     official: Official, record_property: Callable[[str, object], None]
 ) -> None:
-    counts, valid = Counter[str](), Counter[str]()
-    for trajectory in sample(per_kind=20, seed=1):
+    counts: Counter[str] = Counter()
+    valid: Counter[str] = Counter()
+    for trajectory in sample(per_kind=40, seed=1):
         dialogue = play(trajectory.task, trajectory.turns)
         calls = calls_made(dialogue)
         where = (trajectory.kind, trajectory.task.id, trajectory.turn)
@@ -57,7 +58,7 @@ def test_perturbed_trajectories_get_the_official_verdict_and_texts(
     lines.append(f"{counts.total()} in all; verdicts and texts equal the official ones")
     record_property("table", "\n".join(lines))
     assert len(counts) >= 20
-    assert counts.total() >= 550
+    assert counts.total() >= 1300
 
 
 def test_a_cut_off_last_turn_is_judged_as_the_official_runner_does(official: Official) -> None:
@@ -70,10 +71,10 @@ def test_a_cut_off_last_turn_is_judged_as_the_official_runner_does(official: Off
     assert official.verdict(task, calls_made(dialogue))["valid"]
 
 
-def begun_with(task: Task, tool: str, **arguments: JSON) -> tuple[Task, list[list[Action]]]:
+def begun_with(task: Task, call: ToolCall) -> tuple[Task, list[list[Action]]]:
     """The task's ground truth behind another call."""
     turns = truth(task)
-    turns[0] = [(ToolCall(tool, arguments),), *turns[0]]
+    turns[0] = [(call,), *turns[0]]
     return task, turns
 
 
@@ -83,7 +84,7 @@ def travelling(tool: str, *, padded: bool = False, **arguments: JSON) -> tuple[T
     task = next(task for task in tasks if simulators_of(task).padded or not padded)
     config = simulators_of(task).initial_config["TravelAPI"]
     known = {"access_token": config["access_token"], "card_id": next(iter(config["credit_card_list"]))}
-    return begun_with(task, tool, **{**known, **arguments})
+    return begun_with(task, ToolCall(tool, {**known, **arguments}))
 
 
 def blanks_around_a_name(task: Task) -> tuple[Task, list[list[Action]]]:
@@ -95,7 +96,12 @@ def blanks_around_a_name(task: Task) -> tuple[Task, list[list[Action]]]:
 
 
 INSURANCE: dict[str, JSON] = {"insurance_type": "basic", "booking_id": "booking_901", "insurance_cost": 5.0}
-FLIGHT: dict[str, JSON] = {"travel_date": "2026-12-01", "travel_from": "SFO", "travel_to": "LAX", "travel_class": "x"}
+FLIGHT: dict[str, JSON] = {
+    "travel_date": "2026-12-01",
+    "travel_from": "SFO",
+    "travel_to": "LAX",
+    "travel_class": "luxury",
+}
 FILES = get_task("multi_turn_base_0")
 KNOWN_DIFFERENCES: dict[str, tuple[tuple[Task, list[list[Action]]], str, str]] = {
     "spurious insurance on an extension card": (
@@ -110,12 +116,12 @@ KNOWN_DIFFERENCES: dict[str, tuple[tuple[Task, list[list[Action]]], str, str]] =
         "the official text prints a set, in an order that differs from process to process; here it is sorted",
     ),
     "a string that holds the text of a call": (
-        begun_with(FILES, "echo", content="then use cd(folder) to go there"),
+        begun_with(FILES, ToolCall("echo", {"content": "then use cd(folder) to go there"})),
         "then use cd(folder) to go there",
         "the official executor rewrites tool names inside strings too; here a string stays as it is",
     ),
     "a Python builtin as a tool": (
-        begun_with(FILES, "dict", a=1),
+        begun_with(FILES, ToolCall("dict", {"a": 1})),
         "name 'dict' is not defined",
         "the official executor evaluates any name; here a tool that is not documented does not exist",
     ),
