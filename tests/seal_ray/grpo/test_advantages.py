@@ -168,6 +168,11 @@ def test_labels_are_in_the_words_of_the_table() -> None:
     assert trajectory_weight(labels_of(diagnosis, "default"), RHO_DEFAULT) == pytest.approx((1 + 1.5 + 2 + 0.6) / 4)
 
 
+def test_as_many_advantages_as_rollouts() -> None:
+    with pytest.raises(ValueError, match="2 advantages"):
+        reweighted([1.0, 2.0], [["pass"]], PAPER, RHO_PAPER)
+
+
 def test_every_label_but_one_has_a_weight() -> None:
     assert set(RHO_DEFAULT) == {str(label) for label in Label} - {NOT_REACHED}
     shared = RHO_DEFAULT.keys() & RHO_PAPER.keys()

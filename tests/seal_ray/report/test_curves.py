@@ -70,8 +70,9 @@ def legend_of(axes: Any) -> list[str]:
         [row(1)],
         [row(1), row(2, solver__success=math.nan, perf__learn_seconds=None), {"round": 3}, row(7)],
         [row(1, solver__success=math.inf, diagnosis__share__pass=-math.inf), row(2)],
+        [row(number) for number in range(1, 31)],
     ],
-    ids=["none", "one", "gaps", "infinite"],
+    ids=["none", "one", "gaps", "infinite", "many"],
 )
 def test_a_png_of_the_size_comes_of_any_rows(rows: list[Row], tmp_path: Path) -> None:
     draw_curves(rows, tmp_path / "curves.png", title="cost$_$x")

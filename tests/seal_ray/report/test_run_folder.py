@@ -187,6 +187,7 @@ def test_a_config_that_cannot_be_read_is_told_to_the_user(folder: RunFolder) -> 
     for content, what in (
         ("a: [", "is not valid YAML"),
         ("- 1", "holds no sections"),
+        ("training: 1", "training: 1 does not fit"),
         ("training: {lr: fast}", "training.lr: 'fast' does not fit"),
         ("training: {lr: .nan}", "NaN is no finite number"),
     ):

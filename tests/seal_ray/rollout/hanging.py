@@ -21,6 +21,10 @@ def hang() -> None:
         pass
 
 
+def sleep() -> None:
+    time.sleep(10**6)
+
+
 def fault() -> None:
     raise EnvironmentFault("it would hang")
 
@@ -48,4 +52,4 @@ def runner_that(hangs: Callable[[], None]) -> type[SealEnvRunner]:
     return HangingRunner
 
 
-RUNNERS: Mapping[str, type[SealEnvRunner]] = {each.__name__: runner_that(each) for each in (hang, fault, die)}
+RUNNERS: Mapping[str, type[SealEnvRunner]] = {each.__name__: runner_that(each) for each in (hang, sleep, fault, die)}

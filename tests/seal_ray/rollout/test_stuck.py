@@ -59,6 +59,14 @@ def test_a_run_with_hanging_dialogues_is_the_run_without_them() -> None:
     assert restarts >= 2
 
 
+def test_without_runners_of_its_own_a_run_goes_on_too() -> None:
+    expected = rounds_of(hanging("fault", runners=0), 1)
+    dialogues, _, faults, _ = rounds_of(hanging("sleep", runners=0), 1)
+    assert dialogues == expected[0]
+    assert [(each.seed, each.kind) for each in faults] == [(each.seed, STEP_TIMEOUT) for each in expected[2]]
+    assert faults
+
+
 def test_a_group_that_kills_each_runner_is_lost_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "MAX_DEATHS", 1)
     expected = rounds_of(hanging("fault", runners=0, share=0.04), 1)
