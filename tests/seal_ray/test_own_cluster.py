@@ -85,18 +85,10 @@ def test_a_long_temporary_folder_is_no_obstacle(tmp_path: Path) -> None:
 
 LONG_ONLY = pytest.mark.skipif(not os.environ.get(LONG), reason="make secrets")
 TRAIN = ("train", *SMALL, "--name", "run", "--wandb", "offline", "--runs", "RUNS", "--storage", "RUNS/storage")
-EXAM = [
-    "exam",
-    "tiny",
-    "--suite",
-    "bfcl-v3-single-turn",
-    "--limit",
-    "2",
-    "--engine",
-    "transformers",
-    "--out",
-    "RUNS/exam",
-]
+EXAM = (
+    *("exam", "tiny", "--suite", "bfcl-v3-single-turn", "--limit", "2"),
+    *("--engine", "transformers", "--out", "RUNS/exam"),
+)
 SWEEP = (
     *("sweep", *SMALL, "learners.num_learners=1", "curator.kind=none", "evaluation.interval=1", "evaluation.tasks=2"),
     *("--trials", "1", "--scheduler", "none", "--name", "sweep", "--runs", "RUNS"),
@@ -105,11 +97,8 @@ SWEEP = (
 
 @pytest.mark.parametrize(
     "words",
-    [
-        pytest.param(TRAIN, id="train", marks=LONG_ONLY),
-        pytest.param(EXAM, id="exam"),
-        pytest.param(SWEEP, id="sweep", marks=LONG_ONLY),
-    ],
+    [pytest.param(TRAIN, marks=LONG_ONLY), EXAM, pytest.param(SWEEP, marks=LONG_ONLY)],
+    ids=["train", "exam", "sweep"],
 )
 def test_a_command_leaks_no_secret_and_is_closed(words: Sequence[str], temporary: Path, tmp_path: Path) -> None:
     process = start(

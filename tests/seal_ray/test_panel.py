@@ -69,8 +69,9 @@ def complete(screen: Screen) -> bool:
     return begins(screen.text.splitlines(), ABOVE + PANEL) and not screen.cursor
 
 
-@pytest.mark.parametrize(("columns", "later"), [(80, 120), (120, 80), (80, 50)])
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    ("end", "columns", "later"), [("interrupted", 80, 120), ("failed", 120, 80), ("failed", 80, 50)]
+)
 def test_the_panel_follows_the_terminal_and_leaves_it_clean(end: str, columns: int, later: int) -> None:
     with Terminal(sys.executable, "-c", START + TRAINING.replace("END", ENDS[end]), columns=columns) as terminal:
         terminal.wait_for(complete)
@@ -136,10 +137,7 @@ with live_panel(console) as panel:
     with Terminal(sys.executable, "-c", START + program) as terminal:
         terminal.wait_for(lambda screen: "round 2" in screen.text, 120)
         said = terminal.screen.text.splitlines()
-    assert said[:2] == [
-        "vanilla-seed0: finished",
-        "vanilla-seed2: failed (it died); resuming from its last checkpoint",
-    ]
+    assert said[:2] == ["vanilla-seed0: finished", "vanilla-seed2: failed (it died); resuming from its last checkpoint"]
     assert said[2].startswith("████░░░░░░░░░░░░░░░░ rounds: 10 of 48, ")
     assert said[3:] == [
         "all        1 of 6 trials done, 2 running",

@@ -95,13 +95,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
         return part
 
     monkeypatch.setattr("seal_ray.run.recorder.write_checkpoint", write)
+    for slow in ("draw_curves", "write_page"):
+        monkeypatch.setattr(f"seal_ray.run.recorder.{slow}", lambda *_, **__: None)
     made = RunFolder(tmp_path / "run")
     sections = {"solver": {"model": "tiny"}, "curator": {"kind": "none"}, "training": {"rounds": ROUNDS}}
     made.write_config({"seed": 0, **sections})
     return made
 
 
-@pytest.mark.parametrize("at", range(1, ROUNDS + 1))
+@pytest.mark.parametrize("at", [1, 2, ROUNDS])
 @pytest.mark.parametrize("after", [False, True], ids=["before it is one", "after it is one"])
 def test_a_kill_around_a_checkpoint_loses_no_row(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
@@ -166,14 +168,6 @@ def test_a_picture_that_fails_costs_no_checkpoint(folder: RunFolder, monkeypatch
     last = folder.metrics.rows()[-1]["round"]
     assert last > 0
     assert checkpoints.round_of(checkpoints.stored(folder.checkpoints)[-1]) == last
-
-
-def test_a_run_that_starts_from_scratch_shows_its_rounds_once(folder: RunFolder) -> None:
-    run(folder, resumed=False)
-    for path in folder.checkpoints.iterdir():
-        path.rmdir()
-    run(folder, resumed=True)
-    assert [step for step, name, _ in scalars(folder) if name == "solver/success"] == list(range(1, ROUNDS + 1))
 
 
 def shown(folder: RunFolder) -> dict[str, dict[int, float]]:

@@ -11,9 +11,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from envs.bfcl.splits import get_split
 from policies import tiny
-from policies.models.smollm2 import NAME as SMOLLM2
 from seal_ray.algorithm.config import SealConfig, make_config
-from seal_ray.config.presets import DEFAULT, about, preset_names
+from seal_ray.config.presets import DEFAULT
 from seal_ray.config.schema import (
     CuratorSection,
     EngineSection,
@@ -75,30 +74,10 @@ def file_with(folder: Path, text: str) -> Path:
     return file
 
 
-ONE_GPU = ("one-gpu-24gb", "one-gpu-80gb")
-
-
-def test_the_presets_are_these() -> None:
-    assert set(preset_names("method")) == {*TABLE_3, *ARMS, *TASK_WRITERS}
-    assert set(preset_names("model")) == {
-        DEFAULT,
-        tiny.RARE,
-        tiny.HIDDEN,
-        SMOLLM2,
-        f"{SMOLLM2}-rare",
-        *REAL_MODELS,
-        *ONE_GPU,
-    }
-    assert set(preset_names()) == set(preset_names("method")) | set(preset_names("model"))
-    for name in preset_names():
-        assert about(name).endswith(".")
-
-
-@pytest.mark.parametrize("model", [DEFAULT, REAL_MODELS[0]])
 @pytest.mark.parametrize("method", ARMS)
-def test_arms_of_a_comparison_differ_in_the_curator_and_what_is_said(method: str, model: str) -> None:
+def test_arms_of_a_comparison_differ_in_the_curator_and_what_is_said(method: str) -> None:
     curator, changes = ARMS[method]
-    plain, settings = make_config(["vanilla", model]).to_sections(), make_config([method, model]).to_sections()
+    plain, settings = make_config(["vanilla"]).to_sections(), make_config([method]).to_sections()
     assert settings["reweighting"]["mode"] == "none"
     assert settings["curator"].items() >= curator.items()
     assert changes == {
@@ -108,11 +87,6 @@ def test_arms_of_a_comparison_differ_in_the_curator_and_what_is_said(method: str
         for key, value in values.items()
         if value != plain[section][key]
     }
-
-
-def test_the_frozen_curator_differs_in_learning_alone_so_that_rewards_can_be_compared() -> None:
-    frozen, learning = (make_config([method]).to_sections() for method in ("llm-frozen", "coevolved"))
-    assert frozen == {**learning, "curator": {**learning["curator"], "trainable": False}}
 
 
 @pytest.mark.parametrize("method", TASK_WRITERS)
@@ -127,7 +101,7 @@ def test_methods_in_which_tasks_are_written(method: str) -> None:
     assert settings == plain
 
 
-@pytest.mark.parametrize("model", [DEFAULT, *REAL_MODELS])
+@pytest.mark.parametrize("model", [DEFAULT, REAL_MODELS[0]])
 @pytest.mark.parametrize("method", TABLE_3)
 def test_a_method_on_a_model_is_its_row_of_table_3(method: str, model: str) -> None:
     config = make_config([method, model])
@@ -171,7 +145,7 @@ def test_model_presets_have_the_papers_recipe(name: str) -> None:
     assert config.section(ReweightingSection) == ReweightingSection(mode="dynamic")
 
 
-@pytest.mark.parametrize("name", REAL_MODELS)
+@pytest.mark.parametrize("name", REAL_MODELS[:1])
 def test_a_model_that_is_not_there_is_said_in_one_sentence(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,11 +162,9 @@ def test_a_model_that_is_not_there_is_said_in_one_sentence(
     assert f"`hf download {model}`" in said
 
 
-@pytest.mark.parametrize("presets", [[], [DEFAULT], *([name] for name in TABLE_3)])
-def test_what_runs_on_the_shipped_model_is_valid(presets: list[str]) -> None:
-    config = make_config(presets)
-    config.validate()
-    assert config.section(SolverSection).model == tiny.NAME
+@pytest.mark.parametrize("method", TABLE_3)
+def test_what_runs_on_the_shipped_model_is_valid(method: str) -> None:
+    make_config([method]).validate()
 
 
 def test_later_layers_win(tmp_path: Path) -> None:
@@ -209,21 +181,14 @@ def test_later_layers_win(tmp_path: Path) -> None:
     ("word", "section", "value"),
     [
         ("training.lr=1e-6", "training", 1e-6),
-        ("training.lr=3e-4", "training", 3e-4),
-        ("training.lr=1", "training", 1.0),
         (" training.rounds = 3", "training", 3),
         ("training.importance_cap=null", "training", None),
         ("learners.fsdp=true", "learners", True),
         ("environment.categories=[base, miss_func]", "environment", ["base", "miss_func"]),
-        ("evaluation.suites=[plain]", "evaluation", ["plain"]),
-        ("solver.model=123", "solver", "123"),
         ("solver.model=1e5", "solver", "1e5"),
         ("solver.model=007", "solver", "007"),
-        ("solver.model='7'", "solver", "7"),
         ("solver.model=a=b", "solver", "a=b"),
-        ("solver.model=true", "solver", "true"),
         ("solver.dialect=null", "solver", None),
-        ("curator.kind=none", "curator", "none"),
         ("evaluation.split=on", "evaluation", "on"),
     ],
 )
@@ -241,20 +206,11 @@ def test_words_are_read_as_what_the_setting_takes(word: str, section: str, value
         ),
         ("rounds=3", "'rounds=3' is no setting; did you mean training.rounds?"),
         (".", "'.' is no setting; to resume the run in that folder, write --resume .."),
-        ("what=3", "'what=3' is no setting; write section.key=value, for instance training.rounds=10."),
-        ("", "'' is no setting; write section.key=value, for instance training.rounds=10."),
         (
             "training.rounds=[1",
             "training.rounds: '[1' cannot be read as YAML (line 1: expected ',' or ']', but got '<stream end>').",
         ),
-        ("trainig.rounds=3", "config section: 'trainig' is not known; did you mean 'training'?"),
-        ("training.round=3", "config key of training: 'round' is not known; did you mean 'rounds'?"),
         ("training.rounds.x=3", "config key of training: 'rounds.x' is not known; did you mean 'rounds'?"),
-        (
-            "env_runners.num_gpus_per_env_runner=1",
-            "config key of env_runners: 'num_gpus_per_env_runner' is not known; did you mean 'num_cpus_per_env_runner' "
-            "or 'num_env_runners'?",
-        ),
     ],
 )
 def test_words_that_are_no_settings(word: str, sentence: str) -> None:
@@ -288,11 +244,9 @@ def test_presets_that_cannot_be(presets: list[str], sentence: str) -> None:
     ("text", "sentence"),
     [
         ("", "config: {file} holds no sections; write them as the presets do, key: value under each."),
-        ("[1]", "config: {file} holds no sections; write them as the presets do, key: value under each."),
         ("training: 3", "config: {file}: training: 3 is no section; write key: value under it."),
         ("training:", "config: {file}: training: None is no section; write key: value under it."),
         ("trainin: {rounds: 3}", "config: {file}: section: 'trainin' is not known; did you mean 'training'?"),
-        ("sede: 3", "config: {file}: section: 'sede' is not known; did you mean 'seed'?"),
         ("training: {round: 3}", "config key of training: 'round' is not known; did you mean 'rounds'?"),
         (
             "training: [",
@@ -307,12 +261,6 @@ def test_presets_that_cannot_be(presets: list[str], sentence: str) -> None:
 def test_files_that_are_no_configs(text: str, sentence: str, tmp_path: Path) -> None:
     file = file_with(tmp_path, text)
     assert refusal(make_config, file=file) == sentence.format(file=file)
-
-
-def test_files_may_hold_numbers_where_text_is_meant(tmp_path: Path) -> None:
-    config = make_config(file=file_with(tmp_path, "solver: {model: 007, dialect: 1e5}\nengine: {kind: 'auto'}"))
-    assert config.section(SolverSection).model == "007"
-    assert config.section(SolverSection).dialect == "1e5"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -335,7 +283,7 @@ def test_the_seed_is_the_arguments_then_the_files_then_0(tmp_path: Path) -> None
     assert make_config(file=file).section(TrainingSection).rounds == 3
 
 
-@pytest.mark.parametrize("seed", ["x", "-1", "1.5", "true", "null", "1000000"])
+@pytest.mark.parametrize("seed", ["x", "-1", "1.5", "true", "1000000"])
 def test_a_seed_is_a_whole_number(seed: str, tmp_path: Path) -> None:
     said = refusal(make_config(file=file_with(tmp_path, f"seed: {seed}")).validate)
     assert re.fullmatch(r"seed: .* does not fit; it must be a whole number from 0 to 999999\.", said)
@@ -350,16 +298,6 @@ def test_the_config_of_a_run_is_a_config_file(tmp_path: Path) -> None:
     assert again.to_sections() == config.to_sections()
     assert again.seed == 3
     assert yaml.safe_load(folder.config.read_text())["training"]["lr"] == 1e-7
-
-
-def test_what_the_file_of_an_earlier_run_lacks_has_its_default(tmp_path: Path) -> None:
-    """Later settings change nothing by their defaults, which are what was done before; presets have other values."""
-    written = make_config(["qwen2.5-7b", "seal"]).to_sections()
-    del written["training"]["off_policy_weight"], written["training"]["adam_epsilon"]
-    del written["curator"]["plain_share_end"]
-    config = make_config(None, file=file_with(tmp_path, yaml.safe_dump({"seed": 3, **written})))
-    assert config.seed == 3
-    assert config.to_sections() == make_config(["qwen2.5-7b", "seal"]).to_sections()
 
 
 def test_what_a_preset_sets_for_another_kind_is_left_out() -> None:

@@ -137,16 +137,8 @@ def serving(script: Script, port: int = 0) -> Iterator[str]:
             finish = "tool_calls" if "tool_calls" in message else "stop"
             choice = {"index": 0, "message": message, "finish_reason": finish}
             usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
-            self._send(
-                {
-                    "id": "x",
-                    "object": "chat.completion",
-                    "created": 0,
-                    "model": "script",
-                    "choices": [choice],
-                    "usage": usage,
-                }
-            )
+            common = {"id": "x", "object": "chat.completion", "created": 0, "model": "script"}
+            self._send({**common, "choices": [choice], "usage": usage})
 
         def _send(self, document: Any) -> None:
             content = json.dumps(document).encode()

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,13 @@ def test_no_difference_is_not_taken_for_certain_and_groups_widen_the_interval() 
     alone = paired_difference({str(n): [values[n // 5]] for n in range(100)})
     together = paired_difference({str(n): [values[n]] * 5 for n in range(20)})
     assert together.high - together.low > 2 * (alone.high - alone.low)
-    assert paired_difference({}) == type(same)(0.0, -1.0, 1.0)
+    assert paired_difference({}) == Interval(0.0, -1.0, 1.0)
+    assert paired_difference({"story": [1.0] * 20 + [0.0] * 11}) == Interval(20 / 31, -1.0, 1.0), (
+        "one group tells nothing"
+    )
 
 
-@pytest.mark.parametrize("groups", [2, 5, 20])
+@pytest.mark.parametrize("groups", [2, 20])
 def test_the_paired_interval_covers_the_truth_where_groups_are_few_and_large(groups: int) -> None:
     """Shares that differ from group to group, by 20 points, and nowhere on the whole."""
     rng, covered = random.Random(0), 0
@@ -73,8 +77,8 @@ def test_the_paired_interval_covers_the_truth_where_groups_are_few_and_large(gro
     assert covered >= 558
 
 
-@pytest.mark.parametrize("agreement", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("sizes", [[5] * 20, [1] * 40 + [20] * 5, [1] * 10 + [30]], ids=["equal", "unequal", "one"])
+@pytest.mark.parametrize("agreement", [0.0, 1.0])
+@pytest.mark.parametrize("sizes", [[5] * 20, [1] * 40 + [20] * 5], ids=["equal", "unequal"])
 def test_intervals_cover_the_truth_with_groups_of_any_size(sizes: list[int], agreement: float) -> None:
     """An item repeats the first of its group with the probability `agreement`; the base is right in 40 %, not 60."""
     rng, draws = random.Random(0), 600
@@ -88,7 +92,7 @@ def test_intervals_cover_the_truth_with_groups_of_any_size(sizes: list[int], agr
         groups = [(right(0.6, size), right(0.4, size)) for size in sizes]
         model, base = (
             [
-                Answer(f"{group}-{place}", "c", str(group), True, won, "", "stop", None, 1, 1)
+                replace(answers([won])[0], item=f"{group}-{place}", group=str(group))
                 for group, each in enumerate(groups)
                 for place, won in enumerate(each[side])
             ]
@@ -99,10 +103,6 @@ def test_intervals_cover_the_truth_with_groups_of_any_size(sizes: list[int], agr
         shares += row.model.low <= 0.6 <= row.model.high
         differences += row.compared.difference.low <= 0.2 <= row.compared.difference.high
     assert min(shares, differences) >= 0.92 * draws
-
-
-def test_one_group_tells_nothing_of_others() -> None:
-    assert paired_difference({"story": [1.0] * 20 + [0.0] * 11}) == Interval(20 / 31, -1.0, 1.0)
 
 
 def test_intervals_count_groups_and_rows_stand_by_category() -> None:

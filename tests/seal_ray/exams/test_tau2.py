@@ -7,15 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from envs.errors import SealError, UserError
 from policies.models import open_model
 from seal_ray.cli.exam import make_play
-from seal_ray.exams.exam_run import Answer, choose_items
+from seal_ray.exams.exam_run import Answer
 from seal_ray.exams.tau2.inspecting import InspectJob, Interpreter, Sides, find_interpreter, inspecting
-from seal_ray.exams.tau2.playing import Tau2Dialogue, dialogue_row, task_of
+from seal_ray.exams.tau2.playing import Tau2Dialogue, dialogue_row
 from seal_ray.exams.tau2.servers import ServerProcess, Servers, endpoint_at
 from tests.command_line import Refusal
 from tests.processes import free_port
@@ -55,22 +56,9 @@ def test_a_dialogue_is_right_where_the_user_ended_it_and_the_scorer_agrees(name:
     assert (answer.right, answer.why, answer.end) == expected
     assert row["scored"] == said["right"]
     assert json.dumps(row, ensure_ascii=False).encode(), "half a surrogate pair is replaced"
-
-
-def test_tokens_are_those_of_the_model_and_all_that_was_said_is_kept() -> None:
     row = dialogue_row(ITEM, played(USER, MODEL, MODEL, BYE))
-    assert (row["sampled_tokens"], row["prompt_tokens"]) == (4, 14)
+    assert (row["sampled_tokens"], row["prompt_tokens"]) == (4, 14), "those of the model"
     assert [line.split(":")[0] for line in row["said"]] == ["user", "model", "model", "user"]
-    assert "get_user(" in row["said"][1]
-
-
-def test_telecom_has_a_category_for_each_kind_of_trouble() -> None:
-    ids = ["[mms_issue]a|b[PERSONA:None]", "[mobile_data_issue]a[PERSONA:Hard]", "[mms_issue]c[PERSONA:Easy]", "odd"]
-    items = [Tau2Dialogue(each, "telecom") for each in ids]
-    assert [item.category for item in items] == ["mms_issue", "mobile_data_issue", "mms_issue", "telecom"]
-    assert Tau2Dialogue("[mms_issue]", "retail").category == "retail"
-    assert {item.category for item in choose_items(items, limit=3)} == {"mms_issue", "mobile_data_issue", "telecom"}
-    assert task_of("tau2-telecom") == "tau2_telecom"
 
 
 def interpreter(folder: Path, lines: Sequence[str], ending: str = "") -> Interpreter:
@@ -99,11 +87,15 @@ SAMPLE = json.dumps({"kind": "sample", "id": "2"})
 
 def test_what_the_other_process_says_is_read_until_it_is_done(tmp_path: Path) -> None:
     assert play(tmp_path, [SAMPLE, '{"kind": "done"}']) == [{"id": "2"}]
-
-
-def test_a_process_that_ends_early_is_no_result(tmp_path: Path) -> None:
     with pytest.raises(SealError, match=r"Inspect ended before its dialogues did; its log is .*inspect.log"):
         play(tmp_path, [SAMPLE])
+
+
+def test_telecom_has_a_category_for_each_kind_of_trouble() -> None:
+    ids = ["[mms_issue]a|b[PERSONA:None]", "[mobile_data_issue]a[PERSONA:Hard]", "odd"]
+    items = [Tau2Dialogue(each, "telecom") for each in ids]
+    assert [item.category for item in items] == ["mms_issue", "mobile_data_issue", "telecom"]
+    assert Tau2Dialogue("[mms_issue]", "retail").category == "retail"
 
 
 @pytest.mark.parametrize(("who", "named"), [("user", "the user model"), ("model", "the model")])
@@ -145,26 +137,19 @@ def test_a_model_keeps_its_port_unless_it_is_taken(tmp_path: Path) -> None:
 
 
 def test_what_is_examined_has_a_server_with_its_own_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Any] = []
+    started: list[Mock] = []
 
-    class Started:
-        def __init__(self, model: str, name: str, options: Sequence[str], port: int, log: Path) -> None:
-            self.options, self.closed = tuple(options), False
-            started.append(self)
+    def start(model: str, name: str, options: Sequence[str], port: int, log: Path) -> Mock:
+        started.append(Mock(options=tuple(options)))
+        return started[-1]
 
-        def wait(self) -> None:
-            pass
-
-        def close(self) -> None:
-            self.closed = True
-
-    monkeypatch.setattr("seal_ray.exams.tau2.servers.ServerProcess", Started)
+    monkeypatch.setattr("seal_ray.exams.tau2.servers.ServerProcess", start)
     servers = Servers(tmp_path)
     examined, asked = ("--response", "1024"), ("--concurrent", "64")
     user = servers.get("b", "b", asked, lambda: None, exactly=False)
     base = servers.get("b", "b", examined, lambda: None, exactly=True)
     assert (user.options, base.options) == (asked, examined)
-    assert [each.closed for each in started] == [True, False]
+    assert [each.close.called for each in started] == [True, False]
     assert servers.get("b", "b", asked, lambda: None, exactly=False) is base, "a user takes the one that runs"
     assert servers.get("b", "b", examined, lambda: None, exactly=True) is base
 
@@ -203,7 +188,6 @@ AIRLINE = ("tiny", "--suite", "tau2-airline")
 AGAINST = (*AIRLINE, "--user-model", "openai/gpt-4.1")
 REFUSED: dict[tuple[str, ...], str] = {
     AIRLINE: "--user-model: none given",
-    ("tiny", "--suite", "tau2-airlin"): "suite: 'tau2-airlin' is not known; did you mean 'tau2-airline'",
     (*AIRLINE, "--user-model", "nowhere"): "model: 'nowhere' is no folder",
     (*AGAINST, "--inspect", "nowhere"): "inspect: nowhere is no Python interpreter; `make inspect` makes one",
     (*AGAINST, "--engine", "transformers"): "--engine: in tau2 suites the model is served",

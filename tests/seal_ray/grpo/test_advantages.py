@@ -59,12 +59,9 @@ def test_advantages_are_their_formulas(rewards: list[float]) -> None:
         advantages_G = group_advantages(rewards, advantage=advantage)
         assert advantages_G is not None
         assert advantages_G.tolist() == pytest.approx(by_formula, abs=1e-9)
-
-
-def test_grpo_is_the_default() -> None:
-    advantages_G = group_advantages([1.0, 0.0, 0.0, 0.0])
-    assert advantages_G is not None
-    assert advantages_G.tolist() == pytest.approx([math.sqrt(3), *[-1 / math.sqrt(3)] * 3], rel=1e-5)
+    default_G = group_advantages(rewards)
+    assert default_G is not None
+    assert default_G.tolist() == pytest.approx(expected[grpo], abs=1e-9)
 
 
 def test_an_advantage_gets_the_arm_of_each_member() -> None:
@@ -83,13 +80,8 @@ def test_advantages_of_another_shape_or_not_finite_raise(wrong: NDArray[np.float
         group_advantages([1.0, 0.0, 0.0], advantage=lambda *_: wrong)
 
 
-@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, 1 / 3])
-@pytest.mark.parametrize("size", [1, 3, 8])
-def test_equal_rewards_have_no_advantages(reward: float, size: int) -> None:
-    assert group_advantages([reward] * size) is None
-
-
-def test_rewards_that_differ_by_rounding_are_equal() -> None:
+def test_equal_rewards_have_no_advantages_even_if_they_differ_by_rounding() -> None:
+    assert group_advantages([1 / 3] * 8) is None
     parts = [0.1, 0.2, 0.3]
     assert sum(parts) != sum(parts[::-1])
     assert group_advantages([sum(parts), sum(parts[::-1])]) is None
@@ -154,13 +146,6 @@ def test_progress_is_the_share_of_turns_that_passed(turns: list[Label], expected
 
 LABELS = [*RHO_DEFAULT, NOT_REACHED]
 ROLLOUTS = st.lists(st.tuples(st.floats(-5, 5), st.lists(st.sampled_from(LABELS), max_size=6)), min_size=1, max_size=12)
-SETTINGS = st.builds(
-    ReweightingSection,
-    low=st.floats(0.1, 1),
-    high=st.floats(1, 3),
-    budget=st.none() | st.floats(0, 1),
-    apply_to=st.sampled_from(["all", "positive", "negative"]),
-)
 PAPER = ReweightingSection()
 DEFAULT = ReweightingSection(rho="default")
 
@@ -181,6 +166,11 @@ def test_labels_are_in_the_words_of_the_table() -> None:
     assert labels_of(diagnosis, "paper") == paper
     assert trajectory_weight(labels_of(diagnosis, "paper"), RHO_PAPER) == (1 + 1.5 + 2 + 1) / 4
     assert trajectory_weight(labels_of(diagnosis, "default"), RHO_DEFAULT) == pytest.approx((1 + 1.5 + 2 + 0.6) / 4)
+
+
+def test_as_many_advantages_as_rollouts() -> None:
+    with pytest.raises(ValueError, match="2 advantages"):
+        reweighted([1.0, 2.0], [["pass"]], PAPER, RHO_PAPER)
 
 
 def test_every_label_but_one_has_a_weight() -> None:
@@ -206,20 +196,6 @@ def test_two_weights_can_be_set(rho: str) -> None:
     assert table["spurious_tool_call"] == 2.0
 
 
-@given(ROLLOUTS, SETTINGS)
-def test_signs_never_change(rollouts: list[tuple[float, list[str]]], settings: ReweightingSection) -> None:
-    advantages = [advantage for advantage, _ in rollouts]
-    weighted_J, weights_J = reweighted(advantages, [labels for _, labels in rollouts], settings, RHO_DEFAULT)
-    assert (weights_J > 0).all()
-    assert (weighted_J == np.array(advantages) * weights_J).all()
-    for (advantage, labels), weight in zip(rollouts, weights_J, strict=True):
-        left_alone = {"all": False, "positive": advantage <= 0, "negative": advantage >= 0}[settings.apply_to]
-        if left_alone or not set(labels) - {NOT_REACHED}:
-            assert weight == 1.0
-        elif settings.budget is None:
-            assert weight == trajectory_weight(labels, RHO_DEFAULT, low=settings.low, high=settings.high)
-
-
 @given(ROLLOUTS, st.floats(0, 1))
 def test_a_budget_keeps_the_mean_at_1(rollouts: list[tuple[float, list[str]]], strength: float) -> None:
     labels_J = [labels for _, labels in rollouts]
@@ -240,22 +216,17 @@ def test_a_budget_is_that_of_the_rollouts_it_applies_to() -> None:
         assert weights_J.tolist() == pytest.approx([2 / 1.5, 1 / 1.5, 1.0, 1.0, 1.0])
 
 
-def test_a_budget_by_hand() -> None:
-    labels_J = [["spurious_tool_call"], ["pass"], [NOT_REACHED]]
-    _, weights_J = reweighted([1.0] * 3, labels_J, ReweightingSection(budget=0.5), RHO_DEFAULT)
-    assert weights_J.tolist() == pytest.approx([1.5 / 1.25, 1 / 1.25, 1.0])
-
-
-def test_as_many_advantages_as_rollouts() -> None:
-    with pytest.raises(ValueError, match="2 advantages"):
-        reweighted([1.0, 2.0], [["pass"]], PAPER, RHO_PAPER)
-
-
 WINDOWS = st.lists(
     st.lists(st.tuples(st.lists(st.sampled_from(list(Label)), min_size=1, max_size=20), st.floats(0, 1)), max_size=6),
     min_size=1,
     max_size=4,
 )
+
+
+def test_a_budget_by_hand() -> None:
+    labels_J = [["spurious_tool_call"], ["pass"], [NOT_REACHED]]
+    _, weights_J = reweighted([1.0] * 3, labels_J, ReweightingSection(budget=0.5), RHO_DEFAULT)
+    assert weights_J.tolist() == pytest.approx([1.5 / 1.25, 1 / 1.25, 1.0])
 
 
 @given(WINDOWS, st.floats(0, 3), st.floats(0.01, 1))
@@ -279,20 +250,6 @@ def test_dynamic_weights_are_the_formula(
                 expected[label] += beta * (target - expected[label])
         reweighter.follow()
     assert reweighter.rho == pytest.approx(expected)
-
-
-def test_dynamic_weights_by_hand() -> None:
-    reweighter = Reweighter(ReweightingSection(mode="dynamic"))
-    assert reweighter.rho == RHO_PAPER
-    turns = [Label.STATE_MISMATCH] * 4 + [Label.PASS] * 12 + [Label.NOT_REACHED] * 99
-    for reward in (0.0, 0.0, 0.4, 0.4):
-        reweighter.observe(diagnosed(*turns), reward)
-    reweighter.follow()
-    # target = 1 + 16/64 · 0.8 · 16/32
-    assert reweighter.rho["state_mismatch"] == pytest.approx(0.75 + 0.25 * 1.1)
-    assert reweighter.rho["pass"] == 1.0
-    reweighter.follow()
-    assert reweighter.rho["state_mismatch"] == pytest.approx(1 + 0.025 * 0.75), "a label that did not occur returns"
 
 
 def test_a_new_window_forgets_and_a_state_continues() -> None:

@@ -5,10 +5,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,7 +16,7 @@ from seal_ray.grpo import attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.packing import Packed, Segment, collate, lay_out, pack, shard
 from seal_ray.grpo.rows import Row, make_row
-from tests.seal_ray.grpo.models import alone, dense_mask, random_group, random_rows, tiny_model, with_adapter
+from tests.seal_ray.grpo.models import alone, dense_mask, random_group, tiny_model, with_adapter
 
 
 @st.composite
@@ -41,6 +40,7 @@ def ids(rows: Iterable[Row]) -> list[int]:
     return sorted(map(id, rows))
 
 
+@settings(max_examples=40)
 @given(groups_of_rows(), st.integers(1, 40))
 def test_bins_hold_every_row_once_within_the_budget(groups: list[list[Row]], budget: int) -> None:
     bins = pack(groups, budget)
@@ -69,6 +69,7 @@ def test_a_group_that_is_too_long_is_cut_and_shares_in_each_part() -> None:
     assert [[len(part) for part in each] for each in pack([group], 25)] == [[3], [3]]
 
 
+@settings(max_examples=40)
 @given(groups_of_rows(), st.integers(1, 5))
 def test_shards_are_balanced(groups: list[list[Row]], shards: int) -> None:
     parts = shard(groups, shards)
@@ -82,11 +83,6 @@ def test_shards_are_balanced(groups: list[list[Row]], shards: int) -> None:
     assert sum(map(len, parts)) <= len(groups) + shards - 1
 
 
-def test_no_shards_raise() -> None:
-    with pytest.raises(ValueError, match="0 shards"):
-        shard([[_row([1])]], 0)
-
-
 def test_collate_by_hand() -> None:
     first = make_row([5, 6, 7, 8], [False, True, False, True], [0, -0.5, 0, -0.25], 2.0)
     second = make_row([9, 1], [False, True], [math.nan, -1.5], -1.0)
@@ -98,38 +94,25 @@ def test_collate_by_hand() -> None:
     assert packed.sampled_logprobs_M.tolist() == [-0.5, -0.25, -1.5]
     assert packed.advantages_M.tolist() == [2.0, 2.0, -1.0]
     assert packed.sampled_logprobs_M.dtype == packed.advantages_M.dtype == torch.float32
+    assert [str(each.dtype) for each in (first.token_ids_T, first.mask_T)] == ["int64", "bool"]
+    assert (len(first), first.sampled_tokens) == (4, 2)
     moved = packed.to("meta")
     values = [getattr(moved, name) for name in type(moved).__slots__]
     assert {value.device.type for value in values if isinstance(value, torch.Tensor)} == {"meta"}
     assert moved.segments == packed.segments
     with pytest.raises(ValueError, match="nothing to pack"):
         collate([])
-
-
-@given(st.lists(st.integers(2, 12), min_size=1, max_size=6), st.integers(0, 1000))
-def test_what_is_scored_is_what_was_sampled(lengths: list[int], seed: int) -> None:
-    rows = random_rows(seed, tuple(lengths))
-    packed = collate(alone(rows))
-    flat = packed.token_ids_1N[0]
-    assert (flat[packed.predicts_M + 1] == packed.targets_M).all()
-    ends = np.cumsum([row.sampled_tokens for row in rows])
-    for number, row in enumerate(rows):
-        start = sum(lengths[:number])
-        mine = slice(ends[number] - row.sampled_tokens, ends[number])
-        assert (packed.predicts_M[mine] - start + 1).tolist() == np.flatnonzero(row.mask_T).tolist()
-        assert (packed.advantages_M[mine] == row.advantage).all()
-        assert packed.position_ids_1N[0, start : start + lengths[number]].tolist() == list(range(lengths[number]))
+    with pytest.raises(ValueError, match="0 shards"):
+        shard([[first]], 0)
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         (([1, 2], [False], [0.0, 0.0], 1.0), "2 tokens, 1 of the mask"),
-        (([1, 2], [False, True], [0.0], 1.0), "1 log-probs"),
         (([], [], [], 1.0), "without tokens"),
         (([1, 2], [True, True], [0.0, 0.0], 1.0), "first token"),
-        (([1, 2], [False, True], [0.0, 0.0], math.nan), "not finite"),
-        (([1, 2], [False, True], [0.0, -math.inf], 1.0), "not finite"),
+        (([1, 2], [False, True], [0.0, -math.inf], math.nan), "not finite"),
     ],
 )
 def test_rows_that_are_none_raise(values: Any, said: str) -> None:
@@ -137,19 +120,10 @@ def test_rows_that_are_none_raise(values: Any, said: str) -> None:
         make_row(*values)
 
 
-def test_a_row_has_its_types() -> None:
-    row = make_row([1, 2, 3], [0, 1, 1], [0.0, -1.0, -2.0], 1)  # type: ignore[list-item]
-    assert [str(each.dtype) for each in (row.token_ids_T, row.mask_T, row.sampled_logprobs_T)] == [
-        "int64",
-        "bool",
-        "float32",
-    ]
-    assert (len(row), row.sampled_tokens) == (3, 2)
-
-
 KINDS = ("qwen2", "llama", "qwen3")
 
 
+@settings(max_examples=40)
 @given(groups_of_rows().filter(bool))
 def test_each_token_sees_what_its_row_has_before_it(groups: list[list[Row]]) -> None:
     layout = lay_out(groups)
@@ -189,7 +163,7 @@ def differences(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[s
     return {name: float((found[name] - expected[name]).norm() / expected[name].norm()) for name in expected}
 
 
-CASES = [*itertools.product(KINDS, (False, True), ((2, 1), (16, 1), (8, 50), (3, 700))), ("qwen2", True, (2, 4000))]
+CASES = [*itertools.product(KINDS, (False, True), ((2, 1), (16, 1), (3, 700))), ("qwen2", True, (2, 4000))]
 """Kind of model, whether with an adapter, and (rows, tokens of their common opening)."""
 
 
@@ -218,28 +192,6 @@ def test_a_group_may_be_cut_and_layers_checkpointed() -> None:
     _, gradients = step(model, [collate(each) for each in cut])
     # Transformers' norms are in float32, whatever the model is in.
     assert max(differences(gradients, expected).values()) < 1e-6
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_mask_that_is_off_by_one_place_shows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model: Any = tiny_model(kind)
-    packed = collate([random_group(3, 4, opening=30, rests=(8, 12))])
-    _, expected = step(model, [packed])
-    blocks = attention.blocks(packed.segments)
-    assert sum(not causal for _, _, causal in blocks) == 2
-
-    def off(queries: int, keys: int, *, causal: bool) -> float:
-        def moved(places: slice, by: int) -> slice:
-            return slice(places.start, places.stop + by) if by < 0 else slice(places.start + by, places.stop)
-
-        changed = [(moved(q, queries), moved(k, keys), c) if c == causal else (q, k, c) for q, k, c in blocks]
-        monkeypatch.setattr(attention, "blocks", lambda _: changed)
-        return max(differences(step(model, [packed])[1], expected).values())
-
-    assert off(0, 0, causal=True) == 0
-    for queries, keys in ((0, -1), (0, 1), (1, 0)):
-        assert off(queries, keys, causal=False) > 1e-3
-    assert off(0, 1, causal=True) > 1e-3
 
 
 @pytest.mark.parametrize("times", [1, 2])

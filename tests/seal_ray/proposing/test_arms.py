@@ -8,7 +8,7 @@ import pytest
 from seal_ray.proposing.arms import ArmGroup, ArmStatistics, CuratorWindow, cells
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward, frontier_value
 from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group, arms_of
-from tests.seal_ray.proposing.proposers import A, B, C, played_group
+from tests.seal_ray.proposing.proposers import A, B, played_group
 
 ARMS = arms_of([A, B])
 FIRST, SECOND = ARMS[1].id, ARMS[2].id
@@ -89,13 +89,6 @@ def test_the_incumbent_stays_unless_an_arm_is_probably_better() -> None:
         assert (probability > 0.8) == (kept == A)
 
 
-def test_an_incumbent_that_did_not_play_bars_nothing() -> None:
-    statistics = ArmStatistics(reward_of("gain"), by_category=False)
-    played = window(*on_tasks(20, {PLAIN: 0.25, FIRST: 0.6}))
-    statistics.observe(played)
-    assert statistics.choose(played, Arm(C))[0] == Arm(A)
-
-
 def test_values_are_those_of_arms_that_played() -> None:
     statistics = ArmStatistics(reward_of("gain"), by_category=False)
     played = window(*on_tasks(12, {PLAIN: 0.2, FIRST: 0.5}), ArmGroup(SECOND, "base", 1.0, "alone", 8))
@@ -105,17 +98,3 @@ def test_values_are_those_of_arms_that_played() -> None:
     assert values[PLAIN] == 0.0
     assert values[FIRST] == statistics.value(FIRST)[0] > 0.15
     assert [each.interface for each in statistics.tried()] == [A]
-
-
-def test_statistics_continue_from_their_state() -> None:
-    statistics = ArmStatistics(reward_of("gain"), by_category=False)
-    statistics.observe(window(*on_tasks(3, {PLAIN: 0.25, FIRST: 0.4, SECOND: 0.1})))
-    other = ArmStatistics(reward_of("gain"), by_category=False)
-    other.set_state(json.loads(json.dumps(statistics.get_state())))
-    assert other.get_state() == statistics.get_state()
-    assert other.challenger(PLAIN_ARM) == statistics.challenger(PLAIN_ARM) == A
-    later = window(*on_tasks(6, {PLAIN: 0.25, FIRST: 0.4}, start=3))
-    for each in (statistics, other):
-        each.observe(later)
-    assert other.choose(later, PLAIN_ARM) == statistics.choose(later, PLAIN_ARM)
-    assert other.allocate(later, 9, 1) == statistics.allocate(later, 9, 1)

@@ -1,16 +1,17 @@
 """The curator's loop: which proposals become arms, who is promoted, what the curator learns from, and its state."""
 
+import asyncio
 import json
 from dataclasses import replace
 
 import pytest
 
-from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
+from envs.errors import UserError
+from envs.interface import Interface
 from policies.proposer import Proposal
 from policies.trajectory import Sample
 from seal_ray.grpo.advantages import REJECTION_STEP
-from seal_ray.proposing.curator import CuratorLoop, first_distinct, likeliest_first, most_varied
-from seal_ray.proposing.part_values import shown_text
+from seal_ray.proposing.curator import CuratorLoop, likeliest_first, most_varied
 from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group
 from tests.seal_ray.proposing.proposers import (
     PLAIN_INTERFACE,
@@ -196,17 +197,6 @@ def test_a_loop_continues_from_its_state_in_the_middle_of_a_window() -> None:
     assert other.get_state() == loop.get_state()
 
 
-def test_groups_are_allocated_to_the_better_arm() -> None:
-    loop = curator_loop(*written(A, B))
-    propose(loop)
-    end_window(loop, {PLAIN_INTERFACE: 0.25, A: 0.6, B: 0.0}, tasks=6)
-    counts = loop.allocate(30, 5)
-    assert counts is not None
-    assert sum(counts) == 30
-    assert counts[0] > counts[1] > 0
-    assert not loop.tasks_choose
-
-
 def test_a_task_gets_the_arm_that_has_helped_its_category() -> None:
     loop = curator_loop(*written(A, B), allocation="by_category", update_every=2)
     without_arms = loop.tasks_choose
@@ -220,20 +210,27 @@ def test_a_task_gets_the_arm_that_has_helped_its_category() -> None:
     assert loop.arms_for(["base"] * 20, 5) == [Arm(B)] * 20
 
 
+def test_engines_are_healed_while_the_curator_writes() -> None:
+    healed: list[None] = []
+
+    async def slow() -> tuple[Proposal[Interface], ...]:
+        await asyncio.sleep(1.0)
+        return ()
+
+    assert curator_loop().write(slow(), lambda: healed.append(None)) == ()
+    assert healed
+
+
+def test_the_state_of_another_curator_is_refused() -> None:
+    loop = curator_loop()
+    with pytest.raises(UserError, match="a state of kind 'rules' was given to a curator of kind 'llm'"):
+        loop.set_state({**loop.get_state(), "proposer": {"kind": "rules"}})
+
+
 def proposal(text: str, *logprobs: float) -> Proposal[Interface]:
     n = len(logprobs)
     sample = Sample(0, (1,) * (n + 1), (False, *(True,) * n), (0.0, *logprobs), (0,) * (n + 1))
     return Proposal(Interface(guidelines=(text,)), sample=sample)
-
-
-def test_the_first_that_show_something_else() -> None:
-    cue = Interface((SchemaCue(CueKind.ENUM),), guidelines=("Second.",))
-    many = Interface(guidelines=("first ", "Second."))
-    texts = [Interface(guidelines=("FIRST",)), A, B, many, Interface(guidelines=("Second.", "First.")), cue, C]
-    assert first_distinct(written(*texts), [], 9) == [texts[0], B, many, cue, C]
-    assert first_distinct(written(*texts), [PLAIN_INTERFACE, B], 2) == [texts[0], many]
-    assert first_distinct([Proposal(A, "It leaks."), Proposal(None, "unreadable"), *written(B)], [], 2) == [B]
-    assert shown_text(A) != shown_text(replace(A, recovery=RecoveryLevel.CLASS))
 
 
 def test_the_likeliest_proposals_come_first() -> None:

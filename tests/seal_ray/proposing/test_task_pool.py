@@ -7,26 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
 
-from envs.errors import UserError
 from envs.sources import find_task
-from envs.specifications import Rejected, Specification, likeness, writable
+from envs.specifications import Rejected, Specification, writable
 from envs.task import Category, Task
 from envs.toolworld.specification import TaskSpecification
-from seal_ray.grpo.advantages import regression_weights
-from seal_ray.grpo.losses import LOSSES
 from seal_ray.proposing import task_pool
 from seal_ray.proposing.task_pool import DISCOUNT, Provenance, WrittenTaskPool, difficulty, story_of, written_slots
 from seal_ray.proposing.task_rewards import (
-    TASK_REWARDS,
     AlphaTaskReward,
     HeldOutOutcome,
     HeldOutSuccessReward,
     LearningProgressReward,
     TaskOutcome,
     WindowOutcomes,
-    success_near,
 )
 from tests.envs.test_toolworld import content
 
@@ -110,14 +104,10 @@ def test_tasks_that_were_not_played_come_first() -> None:
     assert pool.draw(3, seed="0") == fresh[:3]
     assert pool.draw(6, seed="0")[:4] == fresh
     assert len(set(pool.draw(100, seed="0"))) == 12
-
-
-def test_what_was_played_under_an_arm_alone_is_not_fresh_and_of_unknown_difficulty() -> None:
-    pool = filled(3)
-    pool.observe(pool.entries[0].task, successes=0, rollouts=0, round_number=1)
-    assert pool.draw(2, seed="0") == [each.task for each in pool.entries[1:]]
-    assert pool.entries[0].difficulty.p is None
-    assert pool.metrics()["pool/unplayed"] == 2
+    first = pool.entries[8]
+    pool.observe(first.task, successes=0, rollouts=0, round_number=1)
+    assert pool.draw(3, seed="0") == fresh[1:], "one that was played under an arm alone is not fresh"
+    assert first.difficulty.p is None
 
 
 def test_a_full_pool_retires_what_is_filtered_then_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +163,7 @@ def test_metrics_are_of_all_tasks() -> None:
     assert found["pool/middle"] == 0.5
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1 / 3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.1, 1 / 3, 0.5, 1.0])
 def test_the_share_of_written_tasks_is_kept_over_rounds(share: float) -> None:
     whole = written_slots(share, range(480))
     assert len(whole) == pytest.approx(480 * share, abs=1e-6)
@@ -182,7 +172,7 @@ def test_the_share_of_written_tasks_is_kept_over_rounds(share: float) -> None:
     assert all(abs(len(part) - 16 * share) < 1 for part in parts)
 
 
-@pytest.mark.parametrize("rollouts", [4, 8, 16, 32])
+@pytest.mark.parametrize("rollouts", [4, 32])
 def test_the_interval_covers(rollouts: int) -> None:
     """Over success rates the interval holds the true one as often as it says; at no rate far less often."""
     rng = np.random.default_rng(rollouts)
@@ -243,18 +233,6 @@ def test_alpha_is_genenvs_formula_and_largest_at_one_half() -> None:
     ]
 
 
-def test_neighbours_are_alike_and_of_the_category() -> None:
-    outcomes = [TaskOutcome(SHOW, 4, 4), TaskOutcome(LIKE, 0, 4), TaskOutcome(OTHER, 4, 4)]
-    assert likeness(COPY, SHOW) == pytest.approx(3 / 5)
-    assert likeness(COPY, LIKE) == pytest.approx(5 / 7)
-    assert likeness(COPY, OTHER) == pytest.approx(1 / 7)
-    weights = (3 / 5, 5 / 7)
-    assert success_near(COPY, outcomes) == pytest.approx(weights[0] / sum(weights))
-    assert success_near(spec("files.show", category="long_context"), outcomes) is None
-    assert success_near(OTHER, outcomes) == 1.0
-    assert success_near(COPY, [TaskOutcome(COPY, 0, 0)]) is None
-
-
 def test_progress_is_the_change_near_a_specification() -> None:
     window = WindowOutcomes(
         written=[TaskOutcome(COPY, 3, 4), TaskOutcome(OTHER, 4, 4), TaskOutcome(COPY, 0, 0)],
@@ -279,51 +257,3 @@ def test_held_out_success_is_the_gain_on_tasks_that_are_alike() -> None:
     assert reward(WindowOutcomes([TaskOutcome(COPY, 1, 4)])) == [None]
     unlike = TaskOutcome(spec("files.show", category="long_context"), 1, 4)
     assert reward(WindowOutcomes([unlike], held_out=held_out)) == [pytest.approx(0.125)]
-
-
-def test_an_unknown_reward_gets_the_nearest_name() -> None:
-    with pytest.raises(UserError, match="'alfa' is not known; did you mean 'alpha'"):
-        TASK_REWARDS.make("alfa")
-
-
-RATES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.9)
-"""Success on the kinds of tasks that the task writer below can write."""
-
-
-def course(seed: int, *, windows: int = 40, written: int = 32, rollouts: int = 4) -> list[float]:
-    """Mean success of the tasks of each window, of a task writer that chooses among `RATES` and is paid by alpha.
-
-    Its first policy writes the hardest kinds most; two in ten of its specifications are rejected.
-    """
-    rng = np.random.default_rng(seed)
-    logits = torch.tensor([1.5, 1.5, 1.0, 0.5, 0.0, -0.5, -0.5, -0.5], dtype=torch.float64, requires_grad=True)
-    reference = torch.log_softmax(logits.detach().clone(), dim=0)
-    optimizer = torch.optim.Adam([logits], lr=0.3)
-    reward, loss = AlphaTaskReward(), LOSSES.make("rwr", {"kl": 0.01})
-    means = []
-    for _ in range(windows):
-        probabilities = torch.softmax(logits.detach(), dim=0).numpy()
-        kinds = rng.choice(len(RATES), size=written, p=probabilities / probabilities.sum())
-        rejected = rng.random(written) < 0.2
-        successes = rng.binomial(rollouts, [RATES[kind] for kind in kinds])
-        values = reward(WindowOutcomes([TaskOutcome(SHOW, float(count), rollouts) for count in successes]))
-        means.append(float(np.mean([RATES[kind] for kind in kinds])))
-        weights = regression_weights([value or 0.0 for value in values], rejected.tolist())
-        if weights is None:
-            continue
-        chosen = torch.as_tensor(kinds)
-        logprobs_M = torch.log_softmax(logits, dim=0)[chosen]
-        losses = loss(logprobs_M, logprobs_M.detach(), torch.as_tensor(weights), reference_logprobs_M=reference[chosen])
-        optimizer.zero_grad()
-        (losses.loss_sum / written).backward()
-        optimizer.step()
-    return means
-
-
-def test_a_task_writer_that_is_paid_for_the_middle_moves_there() -> None:
-    courses = np.array([course(seed) for seed in range(20)])
-    first, last = courses[:, 0], courses[:, -3:].mean(axis=1)
-    nearer = np.abs(first - 0.5) - np.abs(last - 0.5)
-    error = nearer.std(ddof=1) / math.sqrt(len(nearer))
-    assert nearer.mean() > 3 * error
-    assert nearer.mean() > 0.05

@@ -11,7 +11,7 @@ import pytest
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.profile import FailureProfile
-from envs.sources import find_task, get_source
+from envs.sources import find_task
 from envs.specifications import Rejected, Specification, writable
 from policies.proposer import Proposal
 from policies.task_writer import Known, TaskWriter
@@ -154,13 +154,6 @@ def test_a_task_writer_is_paid_and_learns_and_imitates_no_rejection() -> None:
     assert [round(known.p, 6) for known in loop.task_writer.known[1]] == [0.5, 0.0]
 
 
-def test_two_equal_specifications_of_a_window_are_one_task() -> None:
-    loop = loop_of(written=proposals(1) * 2)
-    begin(loop)
-    assert len(loop.pool) == 1
-    assert [each.rejection for each in loop.proposals] == [None, "specification: it stands in the pool already."]
-
-
 def test_a_specification_that_is_too_deep_is_rejected() -> None:
     loop = loop_of(depth=1)
     deep = SOURCE.draw(random.Random(0), depth=3)
@@ -277,12 +270,6 @@ def test_a_loop_continues_from_its_state_in_the_middle_of_a_window() -> None:
     assert [find_task(task).id for task in tasks] == tasks
 
 
-def test_a_run_has_no_task_writer_unless_it_is_set() -> None:
-    assert start_task_writer_loop(SealConfig().spec, None, tested=(), play=lambda _: ()) is None
-    tested = get_source("bfcl").split().dev[:5]
-    assert start_task_writer_loop(config_of().spec, None, tested=tested, play=lambda _: ()) is not None
-
-
 def record(folder: Path, *, windows: int = 4, update_every: int = 2, seed: int = 0) -> Path:
     """A run in which two specifications a window were written, one of which could not be read."""
     run = RunFolder(folder / f"run-seed{seed}")
@@ -329,6 +316,8 @@ def test_a_recorded_run_that_does_not_fit_is_one_sentence(
 ) -> None:
     config = config_of(kind="shuffled", **{"recorded": str(record(tmp_path, **run)), **section})
     assert refusal(config.validate).startswith(sentence)
+    config = config_of(kind="shuffled", recorded=str(record(tmp_path / "whole"))).training(rounds=2)
+    assert "1 window is too few" in refusal(config.validate)
 
 
 @pytest.mark.parametrize(
@@ -338,8 +327,3 @@ def test_a_recorded_file_is_hostile_input(line: str, tmp_path: Path) -> None:
     folder = record(tmp_path)
     (folder / "drafts.jsonl").write_text(line + "\n", encoding="utf-8")
     assert refusal(config_of(kind="shuffled", recorded=str(folder)).validate)
-
-
-def test_one_window_is_too_few_to_be_shuffled(tmp_path: Path) -> None:
-    config = config_of(kind="shuffled", recorded=str(record(tmp_path))).training(rounds=2)
-    assert "1 window is too few" in refusal(config.validate)

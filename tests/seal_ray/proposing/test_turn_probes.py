@@ -133,11 +133,7 @@ def test_probes_stay_within_their_budget() -> None:
     prober.score([A, B, C], seed=1)
     assert 50 < len(play.plans) * 20 <= 0.2 * 10_000
     assert prober_of(Play(a_helps), tokens=100).score([A], seed=1).values == [None]
-
-
-def test_the_first_window_has_nothing_to_probe() -> None:
-    prober = TurnProber(spec_with(), Play(a_helps))
-    assert prober.score([A, B], seed=1).values == [None, None]
+    assert TurnProber(spec_with(), Play(a_helps)).score([A], seed=1).values == [None], "the first window has no turns"
 
 
 def test_values_of_parts_are_pooled_over_interfaces_and_windows() -> None:
@@ -176,6 +172,12 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     assert third is not None
     assert first > 0 > third
     assert [each.value for each in probed.ranked(texts)] == [A, A, A]
+    garbled = replace(SAMPLE, sampled_logprobs_T=(0.0, UNLIKELY - 1))
+    other = ProbedProposals(prober_of(Play(a_helps)))
+    texts = [Proposal(A, sample=garbled), Proposal(B, sample=SAMPLE), Proposal(C, rejection="It leaks.", sample=SAMPLE)]
+    assert window(other, *texts) == [], "garbled text costs"
+    assert other.credits[0] is not None
+    assert other.rewards(texts)[::2] == [pytest.approx(other.credits[0].gain - 0.1), None]
     assert window(probed, Proposal(C, sample=SAMPLE)) == [], "a window without rollouts has no probes, and no step"
     fill(prober)
     assert window(probed, Proposal(C, sample=SAMPLE), seed=2) == [1.0], "the archive is probed again and imitated"
@@ -183,14 +185,3 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     restored = ProbedProposals(prober_of(Play(a_helps)))
     restored.set_state(state, [kept for kept, _ in probed.archive])
     assert restored.get_state() == probed.get_state()
-
-
-def test_garbled_text_costs() -> None:
-    garbled = replace(SAMPLE, sampled_logprobs_T=(0.0, UNLIKELY - 1))
-    probed = ProbedProposals(prober_of(Play(a_helps)))
-    texts = [Proposal(A, sample=garbled), Proposal(B, sample=SAMPLE), Proposal(C, rejection="It leaks.", sample=SAMPLE)]
-    assert window(probed, *texts) == []
-    reward, _, rejected = probed.rewards(texts)
-    assert probed.credits[0] is not None
-    assert reward == pytest.approx(probed.credits[0].gain - 0.1)
-    assert rejected is None

@@ -66,19 +66,23 @@ def printed(table: Table) -> str:
     return out.getvalue()
 
 
-def test_windows_are_joined_by_arm(run: Path) -> None:
+def test_windows_are_joined_by_arm(run: Path, run_main: RunMain) -> None:
     plain, good, bad = histories(run)
     assert (plain.id, plain.shows) == ("plain", "nothing")
     assert good.promoted_at == (4,)
     assert [window.gain for window in good.windows] == [0.1, 0.15, 0.12]
     assert bad.last.gain is None
     assert incumbent_of([plain, good, bad]) == good
+    text = run_main("curator", str(run))
+    assert text.endswith("3 arms\n")
     text = printed(history_table(histories(run)))
     assert "+0.120 [+0.061, +0.179]" in text
     assert "4, in force" in text
     assert "1–6" in text
     assert "1–2, 5–6" in text
     assert [each["promoted_after"] for each in history_as_rows([good, bad])] == [[4], []]
+    rows = map(json.loads, run_main("curator", str(run), "--json").splitlines())
+    assert [each["gain"] for each in rows] == [0.0, 0.12, None]
 
 
 def test_what_a_model_wrote_does_not_act(run: Path) -> None:
@@ -108,13 +112,6 @@ def test_a_broken_file_is_one_sentence(run: Path, line: str) -> None:
         histories(run)
 
 
-def test_the_command(run: Path, run_main: RunMain) -> None:
-    said = run_main("curator", str(run))
-    assert said.endswith("3 arms\n")
-    said = run_main("curator", str(run), "--json")
-    assert [json.loads(each)["gain"] for each in said.splitlines()] == [0.0, 0.12, None]
-
-
 @pytest.mark.parametrize("name", ["nowhere", "empty", "young"])
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, name: str, run_main: RunMain) -> None:
     folder = tmp_path / name
@@ -140,7 +137,7 @@ def pool_run(tmp_path: Path) -> Path:
     return folder.path
 
 
-def test_the_pool_is_read_back_as_a_table_and_pictures(pool_run: Path) -> None:
+def test_the_pool_is_read_back_as_a_table_and_pictures(pool_run: Path, run_main: RunMain) -> None:
     first, last = read_pool(pool_run)
     assert (first.round, last.round) == (2, 4)
     assert [task.p for task in first.tasks] == [None] * 6
@@ -151,14 +148,10 @@ def test_the_pool_is_read_back_as_a_table_and_pictures(pool_run: Path) -> None:
     for windows in ([first], [first, last]):
         for title, draw in {**POOL_PANELS, "spread": draw_spread}.items():
             assert "<svg" in drawn_picture(title, draw, windows, rows=()).svg
-
-
-def test_the_command_shows_it(pool_run: Path, run_main: RunMain) -> None:
     said = run_main("pool", str(pool_run))
     assert "6 tasks after round 4" in said
-    assert f"1: {read_pool(pool_run)[-1].tasks[0].specification}" in said
-    said = run_main("pool", str(pool_run), "--json")
-    rows = [json.loads(line) for line in said.splitlines()]
+    assert f"1: {last.tasks[0].specification}" in said
+    rows = [json.loads(line) for line in run_main("pool", str(pool_run), "--json").splitlines()]
     assert [row["p"] for row in rows] == [0.0, 0.25, 0.5, 0.5, 0.75, 1.0]
 
 
@@ -202,21 +195,16 @@ def test_runs_of_several_seeds_show_whether_success_moves_towards_one_half(tmp_p
         moving(tmp_path / "c", {2: (0.9, 1.0), 4: (0.5, 0.5)}),
     ]
     found = movement([read_pool(run) for run in runs])
+    with pytest.raises(UserError, match="windows; give runs of one length"):
+        movement([read_pool(runs[0]), read_pool(moving(tmp_path / "other", {2: (0.0, 0.2)}))])
     for kind in KINDS:
-        first, last = found.means[kind]
+        (first, last), nearer = found.means[kind], found.nearer[kind]
         assert first is not None
         assert last is not None
+        assert nearer is not None
         assert [first.mean, last.mean] == pytest.approx([0.4167, 0.5], abs=1e-4)
         assert [last.low, last.high] == pytest.approx([0.2516, 0.7484], abs=1e-4)
-        nearer = found.nearer[kind]
-        assert nearer is not None
         assert nearer.mean == pytest.approx((0.3 + 0.2 + 0.45) / 3), "the distance to one half, not the difference"
     said = run_main("pool", *map(str, runs))
     assert "0.500 [+0.252, +0.748]" in said
     assert run_main("pool", *map(str, runs), "--json", code=2).endswith("--json: it takes one run.\n")
-
-
-def test_runs_of_other_windows_are_one_sentence(tmp_path: Path, pool_run: Path) -> None:
-    other = moving(tmp_path / "other", {2: (0.0, 0.2)})
-    with pytest.raises(UserError, match="windows; give runs of one length"):
-        movement([read_pool(pool_run), read_pool(other)])

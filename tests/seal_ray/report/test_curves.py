@@ -2,8 +2,7 @@
 
 import math
 import re
-import struct
-import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,10 @@ from envs.task import Category
 from envs.verifier import Outcome, TurnVerdict
 from seal_ray.metrics import METRICS, categories_of, check, describe
 from seal_ray.report import pictures
-from seal_ray.report.pictures import LABEL_COLOURS, draw_curves
+from seal_ray.report.pictures import draw_curves
 
 Row = dict[str, Any]
+Draw = Callable[[list[Row]], Figure]
 
 
 def row(number: int, **changes: object) -> Row:
@@ -43,83 +43,54 @@ def row(number: int, **changes: object) -> Row:
 
 
 @pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures drawn in a test."""
-    drawn: list[Figure] = []
+def draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Draw:
+    """Draws rows, and returns the figure."""
+    made: list[Figure] = []
 
-    class Kept(Figure):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            drawn.append(self)
+    def figure(**options: Any) -> Figure:
+        made.append(Figure(**options))
+        return made[-1]
 
-    monkeypatch.setattr(pictures, "Figure", Kept)
+    def drawn(rows: list[Row]) -> Figure:
+        draw_curves(rows, tmp_path / "curves.png", title="cost$_$x")
+        return made[-1]
+
+    monkeypatch.setattr(pictures, "Figure", figure)
     return drawn
 
 
-def drawn(rows: list[Row], path: Path) -> bytes:
-    draw_curves(rows, path, title="cost$_$x")
-    return path.read_bytes()
-
-
-def pixels(png: bytes, path: Path) -> np.ndarray[Any, Any]:
-    path.write_bytes(png)
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))
+def legend_of(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
 @pytest.mark.parametrize(
     "rows",
     [
         [],
-        [{"round": 1}],
         [row(1)],
         [row(1), row(2, solver__success=math.nan, perf__learn_seconds=None), {"round": 3}, row(7)],
         [row(1, solver__success=math.inf, diagnosis__share__pass=-math.inf), row(2)],
-        [row(number) for number in range(1, 121)],
+        [row(number) for number in range(1, 31)],
     ],
-    ids=["none", "empty", "one", "gaps", "infinite", "many"],
+    ids=["none", "one", "gaps", "infinite", "many"],
 )
 def test_a_png_of_the_size_comes_of_any_rows(rows: list[Row], tmp_path: Path) -> None:
-    png = drawn(rows, tmp_path / "curves.png")
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    (length,) = struct.unpack(">I", png[8:12])
-    assert struct.unpack(">II", png[16:24]) == (1200, 900)
-    assert struct.unpack(">I", png[16 + length : 20 + length]) == (zlib.crc32(png[12 : 16 + length]),)
-    assert pixels(png, tmp_path / "copy.png").std() > 10
-    assert {path.name for path in tmp_path.iterdir()} == {"curves.png", "copy.png"}
+    draw_curves(rows, tmp_path / "curves.png", title="cost$_$x")
+    with Image.open(tmp_path / "curves.png") as image:
+        image.load()
+        assert (image.format, image.size) == ("PNG", (1200, 900))
+        assert np.asarray(image.convert("RGB")).std() > 10
+    assert [path.name for path in tmp_path.iterdir()] == ["curves.png"]
 
 
-@pytest.mark.parametrize(
-    ("metric", "place"),
-    [
-        ("evaluation/success", (0, 0)),
-        ("solver/success_plain", (0, 1)),
-        ("diagnosis/share/pass", (1, 0)),
-        ("perf/learn_seconds", (1, 1)),
-    ],
-)
-def test_a_metric_changes_its_panel(metric: str, place: tuple[int, int], tmp_path: Path) -> None:
-    rows = [row(1), row(2), row(3)]
-    before = pixels(drawn(rows, tmp_path / "curves.png"), tmp_path / "copy.png")
-    rows[1][metric] *= 0.5
-    after = pixels(drawn(rows, tmp_path / "curves.png"), tmp_path / "copy.png")
-    differs = (before != after).any(axis=2)
-    parts = {(i, j): differs[450 * i : 450 * (i + 1), 600 * j : 600 * (j + 1)].any() for i in (0, 1) for j in (0, 1)}
-    assert parts == {each: each == place for each in parts}
-
-
-def test_the_panels_are_named_and_have_units_and_legends(figures: list[Figure], tmp_path: Path) -> None:
-    drawn([row(1), row(2)], tmp_path / "curves.png")
-    (figure,) = figures
-    assert len(figure.axes) == 4
+def test_the_panels_are_named_and_have_units_and_legends(draw: Draw) -> None:
+    figure = draw([row(1), row(2)])
     for axes in figure.axes:
         assert axes.get_title()
         assert axes.get_xlabel() == "round"
         assert axes.get_ylabel().endswith(")")
-        assert axes.get_legend() is not None
         assert axes.get_xlim() == (0.5, 2.5)
-    texts = [[text.get_text() for text in legend.get_texts()] for axes in figure.axes if (legend := axes.get_legend())]
-    assert texts == [
+    assert list(map(legend_of, figure.axes)) == [
         ["all", "base"],
         ["interface\nchanged", "shown an\ninterface", "plain", "all"],
         ["state_mismatch", "pass"],
@@ -127,27 +98,16 @@ def test_the_panels_are_named_and_have_units_and_legends(figures: list[Figure], 
     ]
 
 
-def test_categories_of_another_source_are_drawn(figures: list[Figure], tmp_path: Path) -> None:
-    own = {"evaluation/success": 0.5, "evaluation/success/told": 0.25, "evaluation/success/cannot": 0.75}
-    drawn([{"round": number, **own} for number in (1, 2)], tmp_path / "curves.png")
-    legend = figures[0].axes[0].get_legend()
-    assert legend is not None
-    assert {text.get_text() for text in legend.get_texts()} == {"all", "told", "cannot"}
-    assert len({str(line.get_color()) for line in figures[0].axes[0].get_lines()}) == 3
+def test_categories_of_another_source_are_drawn_and_are_no_formulas(draw: Draw) -> None:
+    own = {f"evaluation/success/{name}": 0.25 for name in ("told", "cost_$5_to_$10", "_private")}
+    axes = draw([{"round": number, "evaluation/success": 0.5, **own} for number in (1, 2)]).axes[0]
+    assert set(legend_of(axes)) == {"all", "told", r"cost_\$5_to_\$10", "private"}
+    assert len({str(line.get_color()) for line in axes.get_lines()}) == 4
 
 
-def test_a_category_is_no_formula_and_is_not_hidden(figures: list[Figure], tmp_path: Path) -> None:
-    own = {"evaluation/success/cost_$5_to_$10": 0.25, "evaluation/success/_private": 0.75}
-    drawn([{"round": number, **own} for number in (1, 2)], tmp_path / "curves.png")
-    legend = figures[0].axes[0].get_legend()
-    assert legend is not None
-    assert {text.get_text() for text in legend.get_texts()} == {r"cost_\$5_to_\$10", "private"}
-
-
-def test_lines_hold_the_values_and_bridge_what_is_missing(figures: list[Figure], tmp_path: Path) -> None:
+def test_lines_hold_the_values_and_bridge_what_is_missing(draw: Draw) -> None:
     rows = [row(3, evaluation__success=0.5), row(1, evaluation__success=0.1), row(2, evaluation__success=None)]
-    drawn([row(3), *rows], tmp_path / "curves.png")
-    line = figures[0].axes[0].get_lines()[-1]
+    line = draw([row(3), *rows]).axes[0].get_lines()[-1]
     assert np.asarray(line.get_xdata()).tolist() == [1, 3]
     assert np.asarray(line.get_ydata()).tolist() == [0.1, 0.5]
 
@@ -156,17 +116,6 @@ def test_a_trailing_mean_is_taken_over_what_is_there() -> None:
     values = np.array([math.nan, 1.0, 3.0, math.nan, 5.0])
     assert np.array_equal(pictures.trailing_mean(values, 2), [math.nan, 1.0, 2.0, 3.0, 5.0], equal_nan=True)
     assert np.array_equal(pictures.trailing_mean(values, 1), values, equal_nan=True)
-
-
-def test_every_drawn_metric_is_defined() -> None:
-    for category in categories_of(row(1)):
-        describe(f"evaluation/success/{category}")
-    for label in LABEL_COLOURS:
-        describe(f"diagnosis/share/{label}")
-    for phase in pictures.PHASES:
-        describe(f"perf/{phase}_seconds")
-    for name in row(1):
-        describe(name)
 
 
 PREFIXES = {"solver", "curator", "task_writer", "pool", "diagnosis", "interface", "perf", "evaluation"}
@@ -214,6 +163,8 @@ def test_a_category_of_a_source_that_is_known_has_metrics(monkeypatch: pytest.Mo
     assert describe("solver/success/told").name == "solver/success/CATEGORY"
     with pytest.raises(UserError, match="metric: 'solver/success/tld' is not known"):
         describe("solver/success/tld")
+    with pytest.raises(UserError, match="did you mean 'solver/success"):
+        describe("solver/succes")
 
 
 def test_the_categories_are_those_that_metrics_tell_of() -> None:
@@ -224,17 +175,8 @@ def test_the_categories_are_those_that_metrics_tell_of() -> None:
     ]
 
 
-def test_a_misspelt_metric_is_answered_with_the_right_one() -> None:
-    with pytest.raises(UserError, match="did you mean 'solver/success"):
-        describe("solver/succes")
-
-
 @pytest.mark.parametrize("value", [None, True, "0.5", [0.5], np.float32(0.5), np.int64(1), 1j])
 def test_what_is_no_number_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=r"metric solver/kl: .* not a float or int"):
         check({"solver/kl": value})
-
-
-def test_numbers_are_let_through() -> None:
-    check({})
     check({"round": 1, "solver/kl": float("nan"), "solver/reward": np.float64(0.5), "diagnosis/rho/pass": 1})

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,9 +18,9 @@ from policies.trajectory import Trajectory, derive_seed
 from seal_ray.config.resolve import ArmSpec, RunSpec
 from seal_ray.config.schema import EnvironmentSection, ReweightingSection, TrainingSection
 from seal_ray.grpo.reweighting import Reweighter
-from seal_ray.rollout.planner import Planner, alternating, equal_counts, plain_share_at, play_waves
+from seal_ray.rollout.planner import Planner, plain_share_at, play_waves
 from seal_ray.rollout.tasks import TaskStream
-from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group, GroupPlan, Member, arms_of
+from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, GroupPlan, Member, arms_of
 from seal_ray.training.rows import RoundRows, make_rows
 from tests.seal_ray.rollout.rounds import ARMS, SCORE, Allocator, Solver, plans_of, play_round, sparse_spec
 
@@ -51,7 +51,7 @@ def arm_counts(plans: Sequence[GroupPlan], arms: Sequence[Arm] = FIVE) -> list[i
 
 
 @given(st.integers(1, 40), st.floats(0, 1), st.integers(0, 2))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 def test_shares_of_a_round(groups: int, share: float, shown: int) -> None:
     spec = sparse_spec(groups=groups, minibatch_groups=1, curator={"plain_share": share})
     plans = Planner(spec).plan(ARMS[: shown + 1], 0, Allocator())
@@ -149,19 +149,10 @@ def test_common_tasks_are_drawn_without_a_gap_and_groups_have_seeds_of_their_own
     assert {plan.task for plan in plans} == {stream.task_id(number) for number in range(32)}, "plain groups are as many"
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 0.75, 0.95, 1.0])
-def test_whatever_the_share_of_plain_groups_tasks_stay_nested(share: float) -> None:
-    plain, *others = tasks_by_arm(window_plans(Planner(common_spec(curator={"plain_share": share}))))
-    assert plain
-    assert share == 1.0 or any(others)
-    for tasks in others:
-        small, large = sorted((tasks, plain), key=len)
-        assert small <= large
-
-
-@pytest.mark.parametrize("common", [False, True])
-@pytest.mark.parametrize("dynamic_sampling", [False, True])
-@pytest.mark.parametrize("environment", [{}, {"tasks": 12}])
+@pytest.mark.parametrize(
+    ("environment", "dynamic_sampling", "common"),
+    [({}, False, True), ({}, True, False), ({"tasks": 12}, False, False), ({"tasks": 12}, True, True)],
+)
 def test_a_resumed_run_plans_what_an_uninterrupted_one_plans(
     environment: dict[str, Any], dynamic_sampling: bool, common: bool
 ) -> None:
@@ -169,23 +160,23 @@ def test_a_resumed_run_plans_what_an_uninterrupted_one_plans(
     spec = make(environment=environment, dynamic_sampling=dynamic_sampling)
     planner, solver = Planner(spec), Solver(lambda _: 0.1)
     states, rounds = [], []
-    for number in range(6):
+    for number in range(4):
         states.append(json.dumps(planner.get_state()))
         rounds.append(play_round(spec, planner, number, solver))
     assert any(len(waves) > 1 for waves in rounds) == dynamic_sampling
-    for begin in (1, 2, 3, 5):
+    assert any(SCORE.is_equal(group) for waves in rounds for group in waves[0])
+    for begin in (1, 2):
         other = Planner(spec)
         other.set_state(json.loads(states[begin]))
-        assert [play_round(spec, other, number, solver) for number in range(begin, 6)] == rounds[begin:]
+        assert [play_round(spec, other, number, solver) for number in range(begin, 4)] == rounds[begin:]
         assert other.get_state() == planner.get_state()
 
 
-@pytest.mark.parametrize("common", [False, True])
-@pytest.mark.parametrize("dynamic_sampling", [False, True])
-def test_upcoming_tasks_include_those_of_the_window(dynamic_sampling: bool, common: bool) -> None:
-    spec = (common_spec if common else sparse_spec)(dynamic_sampling=dynamic_sampling)
+@pytest.mark.parametrize("make", [common_spec, sparse_spec])
+def test_upcoming_tasks_include_those_of_the_window(make: Callable[..., RunSpec]) -> None:
+    spec = make(dynamic_sampling=True)
     planner = Planner(spec)
-    for window in range(3):
+    for window in range(2):
         before = planner.get_state()
         upcoming = {task.id for task in planner.upcoming()}
         assert planner.get_state() == before
@@ -242,44 +233,9 @@ def test_tasks_seen_counts_each_task_that_was_played_once() -> None:
     assert other.tasks_seen == len(tasks) == 12
 
 
-@settings(deadline=None)
-@given(st.lists(st.sampled_from("abcd"), max_size=30), st.dictionaries(st.sampled_from("abcd"), st.integers(0, 9)))
-def test_categories_alternate(categories: list[str], so_far: dict[str, int]) -> None:
-    order = alternating(categories, so_far)
-    assert sorted(order) == list(range(len(categories)))
-    met, left = Counter(so_far), Counter(categories)
-    for place in order:
-        assert met[categories[place]] == min(met[name] for name in left if left[name])
-        met[categories[place]] += 1
-        left[categories[place]] -= 1
-
-
-@given(st.integers(0, 40), st.lists(st.integers(0, 9), min_size=1, max_size=6))
-def test_equal_counts_make_up_for_what_arms_have_so_far(slots: int, so_far: list[int]) -> None:
-    names = [PLAIN, *map(str, range(1, len(so_far)))]
-    counts = equal_counts(slots, names, dict(zip(names, so_far, strict=True)))
-    assert sum(counts) == slots
-    assert max(counts) - min(counts) <= 1
-    more = [had for had, count in zip(so_far, counts, strict=True) if count == max(counts)]
-    less = [had for had, count in zip(so_far, counts, strict=True) if count < max(counts)]
-    assert not less or max(more) <= min(less)
-
-
-SOMETIMES = Solver(lambda _: 0.1)
-"""About a quarter of its groups of three teach."""
-
-
 def rows_of(groups: Sequence[Group]) -> RoundRows:
     reweighter = Reweighter(ReweightingSection(mode="none"))
     return make_rows(groups, score=SCORE, training=TrainingSection(view="shown"), reweighter=reweighter)
-
-
-def test_without_dynamic_sampling_nothing_is_replaced() -> None:
-    spec = sparse_spec()
-    planner = Planner(spec)
-    rounds = [play_round(spec, planner, number, SOMETIMES) for number in range(3)]
-    assert [[len(wave) for wave in waves] for waves in rounds] == [[8]] * 3
-    assert any(SCORE.is_equal(group) for waves in rounds for group in waves[0])
 
 
 def test_a_wave_replaces_what_the_one_before_it_lacked() -> None:
@@ -353,16 +309,3 @@ def test_groups_that_faults_made_too_short_are_not_replaced() -> None:
     plans = planner.plan(ARMS, 0, Allocator())
     (wave,) = play_waves(plans, play=broken, is_equal=SCORE.is_equal, replace=planner.replace, max_groups=24)
     assert rows_of(wave).metrics["solver/groups_dropped_short"] == 8
-
-
-def test_the_same_rewards_give_the_same_plans_and_other_rewards_others() -> None:
-    spec = sparse_spec(dynamic_sampling=True, environment={"tasks": 12})
-
-    def played(solver: Solver) -> list[list[GroupPlan]]:
-        planner = Planner(spec)
-        return [plans_of(play_round(spec, planner, number, solver)) for number in range(3)]
-
-    often = Solver(lambda _: 0.5)
-    assert played(often) == played(often)
-    assert played(often)[0][:8] == played(SOMETIMES)[0][:8]
-    assert played(often)[1] != played(SOMETIMES)[1]

@@ -1,4 +1,4 @@
-"""The front end of an engine and env runners have a lower priority than what computes."""
+"""The front end of an engine has a lower priority than what computes; env runners too, as `test_seal_rounds` sees."""
 
 import os
 import subprocess
@@ -14,10 +14,7 @@ from policies.engine import Engine
 from seal_ray.rollout.engine_actor import EngineActor, EngineSpec
 from seal_ray.rollout.priority import LOWEST
 from tests.policies.scripted_engine import ScriptedEngine
-from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
-from tests.seal_ray.algorithm.engines import Half
-from tests.seal_ray.algorithm.runs import built
-from tests.seal_ray.algorithm.test_seal_rounds import runner_pids
+from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
@@ -73,11 +70,3 @@ def test_a_front_end_lowered_where_its_engine_computes_in_another_process(lowere
     assert began == niceness(0), "a cluster of a run's own gives workers the usual priority"
     assert now == (LOWEST if lowered else began)
     ray.kill(actor)
-
-
-def test_env_runners_have_the_lowest_priority_and_the_learner_does_not() -> None:
-    before = niceness(0)
-    with built(small_config(Half()).env_runners(num_env_runners=2)) as run:
-        run.round()
-        assert [niceness(pid) for pid in runner_pids(run)] == [LOWEST, LOWEST]
-    assert niceness(0) == before

@@ -108,10 +108,7 @@ def test_a_custom_tool_gets_its_text_and_is_sent_back() -> None:
     assert function["parameters"]["properties"] == {"input": {"type": "string"}}
     assert replica.got["tool_choice"] == {"type": "function", "function": {"name": "run"}}
     listed, custom = whole.message.tool_calls
-    assert (listed.function.name, custom.type, custom.custom.name, custom.custom.input) == (
-        *("ls", "custom", "run"),
-        "x = 1",
-    )
+    assert (listed.function.name, custom.custom.name, custom.custom.input) == ("ls", "run", "x = 1")
     sent = [call.model_dump() for chunk in chunks for call in chunk.delta.tool_calls or ()]
     assert [call.get("custom") for call in sent] == [None, {"name": "run", "input": "x = 1"}]
     back = [HELLO, whole.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": "x", "content": "1"}]
@@ -132,7 +129,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("functions", {"functions": "ls"}),
     ("tools", {"functions": [7]}),
     ("functions", {"tools": [TOOL], "function_call": "auto"}),
-    *(("tool_choice", {"functions": [TOOL["function"]], "function_call": call}) for call in (7, {"name": 7}, "ls")),
+    *(("tool_choice", {"functions": [TOOL["function"]], "function_call": call}) for call in (7, {"name": 7})),
     ("tools", {"tools": [{"type": "custom", "custom": {"name": "x", "format": {"type": "grammar"}}}]}),
     ("tools", {"tools": [{"type": "custom", "custom": {"name": 7}}]}),
     *(
@@ -151,12 +148,6 @@ def test_a_form_without_an_equivalent_is_refused_by_the_name_of_its_field(name: 
         Replica().chat(**fields)
     assert str(refused.value.param).startswith(name)
     assert refused.value.code
-
-
-def test_fields_with_one_value_are_taken_and_left_behind() -> None:
-    replica = Replica()
-    replica.chat(modalities=["text"], extra_body={"chat_template_kwargs": {}}, user="x")
-    assert set(replica.got) == {"model", "messages", "stream"}
 
 
 @pytest.mark.parametrize("temperature", [0, 1e-9])
@@ -206,19 +197,10 @@ def test_a_response_is_a_chat_s_answer_whole_and_streamed() -> None:
     ended = ["output_text.done", "content_part.done", "output_item.done", *call, *call, "completed"]
     assert kinds[:2] == ["created", "in_progress"]
     assert kinds[-len(ended) - 4 :] == ["output_item.added", "content_part.added", *text, *ended]
-    without = {"id", "parsed", "parsed_arguments"}
-    outputs = [
-        [
-            {
-                key: value
-                for key, value in item.model_dump(exclude={"content": {"__all__": {"parsed"}}}).items()
-                if key not in without
-            }
-            for item in each.output
-        ]
-        for each in (whole, final)
-    ]
-    assert outputs[0] == outputs[1]
+    without: Any = {"id": True, "parsed_arguments": True, "content": {"__all__": {"parsed"}}}
+    assert [[item.model_dump(exclude=without) for item in each.output] for each in (whole, final)] == [
+        [item.model_dump(exclude=without) for item in whole.output]
+    ] * 2
     assert final.usage == whole.usage
 
     results = [{"type": "function_call_output", "call_id": call["id"], "output": "ok"} for call in CALLS]
@@ -231,10 +213,9 @@ def test_a_response_is_a_chat_s_answer_whole_and_streamed() -> None:
 def test_a_cut_response_is_incomplete_and_one_with_a_fault_failed() -> None:
     cut = Replica(calls=0, finish="length")
     whole = cut.client.responses.create(model="m", input="Hi")
-    assert (whole.status, whole.incomplete_details and whole.incomplete_details.reason) == (
-        *("incomplete",),
-        "max_output_tokens",
-    )
+    assert whole.status == "incomplete"
+    assert whole.incomplete_details is not None
+    assert whole.incomplete_details.reason == "max_output_tokens"
     for replica, last in ((cut, "response.incomplete"), (Replica(fault=True), "response.failed")):
         events = list(replica.client.responses.create(model="m", input="Hi", stream=True))
         assert events[-1].type == last

@@ -57,7 +57,7 @@ def checked(sent: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["response_format", "tools", "named"])
-@pytest.mark.parametrize(("model", "strict"), [(Answer, True), (Answer, False), (Tags, False)])
+@pytest.mark.parametrize(("model", "strict"), [(Answer, True), (Tags, False)])
 def test_schemas_of_pydantic_s_types_are_served(kind: str, model: type[BaseModel], strict: bool) -> None:
     (schema,) = checked(request(model.model_json_schema(), kind, strict=strict))
     assert schema["properties"]["path"] == {"title": "Path", "type": "string"}
@@ -88,13 +88,13 @@ UNENFORCED: list[tuple[str, Any]] = [
         ("propertyNames", {}),
         ("dependentRequired", {}),
     ),
+    *(("patternProperties", {"x": {}}), ("unevaluatedProperties", False), ("pattern", "("), ("pattern", "a" * 300)),
     *(
-        ("patternProperties", {"x": {}}),
         ("pattern", "(a{1,1000}){1,1000}"),
         ("pattern", "(.*a.{50}){10}"),
-        ("pattern", "("),
+        ("pattern", r"^(?!a)b$"),
+        ("pattern", r"\p{L}"),
     ),
-    *(("pattern", r"^(?!a)b$"), ("pattern", "a" * 300), ("pattern", r"\p{L}"), ("unevaluatedProperties", False)),
 ]
 
 

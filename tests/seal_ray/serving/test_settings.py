@@ -56,7 +56,6 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
         (["tiny", "--adapter", "tiny=/x"], "'tiny' is the model's name"),
         (["tiny", "--gpus", "3"], "gpus: 3 ranks cannot share tiny's 4 attention heads"),
         (["tiny", "--dtype", "float8"], "'float8' is not known"),
-        (["tiny", "--dialect", "qwem"], "did you mean 'qwen'"),
         (["tiny", "--context", "1000000"], "is more than the model's"),
         (["tiny", "--replicas", "2", "--max-replicas", "1"], "is less than"),
         (["tiny", "--host", "0.0.0.0"], "give --api-key-file FILE, or --no-key"),
@@ -109,14 +108,11 @@ def test_an_address_is_tried_as_what_it_is(host: str, family: int, monkeypatch: 
     assert tried == [((host, 80), family)]
 
 
-def test_only_loopback_needs_no_key() -> None:
+def test_only_loopback_needs_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
     assert not any(is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.1", "192.168.0.1", "example.org"))
     check_address("0.0.0.0", 0, key="key", no_key=False)
     check_address("0.0.0.0", 0, key=None, no_key=True)
-
-
-def test_an_application_without_a_key_must_be_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     with pytest.raises(UserError, match="no_key: true"):
         build(ServingSettings())
@@ -189,7 +185,6 @@ def test_the_engine_and_the_scale_follow_the_settings(tmp_path: Path) -> None:
     settings = ServingSettings(model=str(folder), adapters={"a": str(adapter)}, replicas=2, max_replicas=4)
     served = resolve(settings)
     config = llm_config(served, gpus=0)
-    assert "tool_call_parser" not in config.engine_kwargs
     assert config.engine_kwargs["max_model_len"] == 512
     assert config.engine_kwargs["max_lora_rank"] == 16
     sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -211,12 +206,10 @@ KEYLESS = [
     ("127.0.0.1", "[::1]:8000", None, 404),
     ("127.0.0.1", "evil.example:8000", None, 403),
     ("127.0.0.1", "localhost.evil.example", None, 403),
-    ("127.0.0.1", "10.0.0.1", None, 403),
     ("127.0.0.1", "", None, 403),
     ("127.0.0.1", "localhost:8000", "http://evil.example", 403),
     ("127.0.0.1", "localhost:8000", "null", 403),
     ("Gpu-box", "gpu-box:8000", "http://gpu-box:8000", 404),
-    ("gpu-box", "other-box", None, 403),
     ("0.0.0.0", "10.0.0.1:8000", "http://10.0.0.1:8000", 404),
     ("0.0.0.0", f"{socket.gethostname()}:8000", None, 404),
     ("::", "[fd00::2]:8000", None, 404),

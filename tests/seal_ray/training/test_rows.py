@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from seal_ray.grpo.reweighting import Reweighter
 from seal_ray.rollout.dispatch import TooManyFaults, check_faults
 from seal_ray.rollout.metrics import rollout_metrics
 from seal_ray.rollout.planner import Planner
-from seal_ray.rollout.types import PLAIN, PLAIN_ARM, REWARD_FAULT, Group, GroupPlan, Member
+from seal_ray.rollout.types import PLAIN_ARM, REWARD_FAULT, Group, GroupPlan, Member
 from seal_ray.training.rows import Dropped, GroupScorer, RoundRows, ScoredGroup, even_parts, make_rows
 from tests.seal_ray.grpo.diagnoses import diagnosed
 from tests.seal_ray.rollout.rounds import ARMS, SCORE, Allocator, Solver, sparse_spec
@@ -86,8 +85,7 @@ def test_a_pair_is_one_pool_whose_guided_successes_are_learnt_from_on_their_plai
 def test_plain_failures_and_guided_successes_teach_together() -> None:
     group = played(pair(), [0.0, 0.0, 1.0, 1.0])
     assert flat(rows_of([group])) == [(-1.0, None)] * 2 + [(1.0, GUIDED)] * 2
-    by_mean = rows_of([group], score=GroupScorer(dr_grpo, 0.5))
-    assert flat(by_mean) == [(-0.5, None)] * 2 + [(0.5, GUIDED)] * 2
+    assert flat(rows_of([group], score=GroupScorer(dr_grpo, 0.5))) == [(-0.5, None)] * 2 + [(0.5, GUIDED)] * 2
     # The other way round there is nothing to learn from guidance.
     assert flat(rows_of([played(pair(), [1.0, 1.0, 0.0, 0.0])])) == [(1.0, None)] * 2
 
@@ -133,7 +131,7 @@ def test_each_half_of_a_pair_must_have_been_played() -> None:
     assert scored(1.0, None, 1.0, None) is Dropped.EQUAL
 
 
-@pytest.mark.parametrize(("share", "kept"), [(0.5, True), (0.75, True), (1.0, False)])
+@pytest.mark.parametrize(("share", "kept"), [(0.75, True), (1.0, False)])
 def test_a_group_that_faults_made_short_is_dropped(share: float, kept: bool) -> None:
     group = played(replace(pair(), arm=PLAIN_ARM, plain_members=0), [1.0, 0.0, None, 1.0])
     rows = rows_of([group], score=GroupScorer(dr_grpo, share))
@@ -143,10 +141,6 @@ def test_a_group_that_faults_made_short_is_dropped(share: float, kept: bool) -> 
 
 def test_a_pair_counts_for_both_of_its_arms() -> None:
     groups = [played(pair(), [1.0, 0.0, 1.0, 1.0]), played(pair(1), [0.0, None, 1.0, 0.0])]
-    assert [{arm: [each.reward for each in got] for arm, got in group.by_arm().items()} for group in groups] == [
-        {PLAIN: [1.0, 0.0], GUIDED: [1.0, 1.0]},
-        {PLAIN: [0.0], GUIDED: [1.0, 0.0]},
-    ]
     metrics = rollout_metrics(groups, ["base", "miss_func"])
     assert metrics["solver/success_plain"] == pytest.approx(1 / 3)
     assert metrics["solver/success_shown"] == pytest.approx(3 / 4)
@@ -192,11 +186,7 @@ def raising(_: Trajectory) -> float:
     raise PermissionError
 
 
-def words(_: Trajectory) -> Any:
-    return "high"
-
-
-@pytest.mark.parametrize("name", ["not_a_number", "raising", "words"])
+@pytest.mark.parametrize("name", ["not_a_number", "raising"])
 def test_a_reward_that_fails_is_a_fault_that_names_reward_and_task(name: str) -> None:
     reward = find_reward(f"{__name__}:{name}")
     group = played(pair(), [1.0, 0.0, 1.0, 0.0]).scored(lambda each: reward(each) if each.reward else 0.0)
