@@ -221,9 +221,11 @@ COMPARISON = "is a comparison or sweep; give one of its runs: runs/all/trials/se
     ("words", "sentence"),
     [
         ("evaluate runs/frist", "model: runs/frist is no run and no model. Did you mean runs/first?"),
+        ("show runs/frist", "Did you mean runs/first?"),
         ("curator runs/frist", "Did you mean runs/first?"),
         ("train --resume runs/frist", "Did you mean runs/first?"),
         ("evaluate runs/all", COMPARISON),
+        ("serve runs/all", COMPARISON),
         ("export runs/all --out exported", COMPARISON),
         ("train runs/first", "to resume the run in that folder, write --resume runs/first."),
         ("train training.lr = 1e-4", "write training.lr=1e-4 without spaces."),

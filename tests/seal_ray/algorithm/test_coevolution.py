@@ -257,3 +257,13 @@ def check_views(report: RoundReport) -> None:
             assert member.view == plain_view(member.trajectory, task, form, budgets)
             assert isinstance(member.view, PlainView)
             assert len(member.view.token_ids_T) < len(member.trajectory.token_ids_T), "it has no guideline"
+
+
+@pytest.mark.usefixtures("wide_prior")
+def test_rollouts_that_are_learnt_from_as_they_were_shown_have_no_views() -> None:
+    with built(writing_config(*TWO, plain_share=0.5).training(view="shown")) as run:
+        report = run.round()
+    assert any(not member.arm.plain for group in report.groups for member in group.members)
+    assert {member.view for group in report.groups for member in group.members} == {None}
+    assert "solver/views" not in report.metrics
+    assert report.metrics["solver/hint_stripped_rows"] == 0

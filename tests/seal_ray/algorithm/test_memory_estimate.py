@@ -152,6 +152,17 @@ def test_a_cache_can_hold_a_share_of_the_dialogues() -> None:
     assert share["engine weights"] == whole["engine weights"]
 
 
+def test_ranks_share_an_engine_and_each_has_a_head_of_keys_and_values() -> None:
+    base, two, eight = (
+        needed(f"engine.tensor_parallel={ranks}", f"engine.num_gpus_per_engine={ranks}") for ranks in (1, 2, 8)
+    )
+    assert base["engine weights"] == two["engine weights"]
+    assert base["engine cache"] == two["engine cache"]
+    assert eight["engine cache"][1] == 2 * base["engine cache"][1], "the model has four such heads"
+    assert eight["engine steps and adapters"][1] == 8 * base["engine steps and adapters"][1]
+    assert two["processes"][1] - base["processes"][1] == 4 * 2 * (400 << 20)
+
+
 def test_too_little_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(Available(64 * GIB, NODE.gpus), monkeypatch) == (
         "memory: the run needs at least 181.3 GiB of host memory, most for loading and delivering weights (174.3 GiB), "
@@ -184,6 +195,24 @@ def test_presets_fit_the_gpus_that_they_are_for(
     gpus = (int(gib * GIB),) * max(1, spec.learners.num_learners)
     check_parts(parts(spec, model), Available(2048 * GIB, gpus), spec=spec)
     assert sum(gpu_needs(parts(spec, model), spec, gpus[0]).values()) < gpus[0] - GIB, "fragments of memory"
+
+
+def test_what_each_gpu_holds() -> None:
+    def on_a_gpu(*words: str) -> dict[str, int]:
+        spec = make_config(["qwen2.5-7b"], overrides=words).spec
+        return gpu_needs(parts(spec, QWEN_7B), spec, 80 * GIB)
+
+    together, more = on_a_gpu(*FOUR), on_a_gpu()
+    assert together.keys() == {"a learner", "an engine", "contexts"}
+    assert together["an engine"] == int(0.35 * 80 * GIB)
+    assert 0.55 < more["a learner"] / together["a learner"] < 0.75, "shards halve, whole layers do not"
+    apart = on_a_gpu(*FOUR, "learners.num_gpus_per_learner=1", "engine.num_gpus_per_engine=1")
+    assert apart.keys() == {"a learner", "contexts"}, "the larger of the two"
+
+
+def test_too_small_a_share_of_each_of_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = ("engine.tensor_parallel=2", "engine.num_gpus_per_engine=2")
+    assert "one dialogue, 10.4 GiB; raise it" in refused(NODE, monkeypatch, *ranks, "engine.gpu_memory_share=0.1")
 
 
 def test_too_small_a_share_for_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:

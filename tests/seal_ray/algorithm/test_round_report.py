@@ -45,6 +45,17 @@ def test_a_callback_gets_the_report_and_cannot_change_or_end_the_run(caplog: pyt
     assert "a mistake in a callback" in caplog.text
 
 
+def test_a_round_that_is_followed_by_an_evaluation_reports_it() -> None:
+    config = small_config(Half(evaluated=4)).evaluation(interval=2, tasks=4)
+    with built(config) as run:
+        before = run.algorithm.play_evaluation()
+        first, second = run.round(), run.round()
+        assert (first.evaluation, len(run.reports)) == (None, 2)
+        assert second.evaluation is not None
+        assert second.evaluation.metrics.keys() == before.metrics.keys()
+        assert second.evaluation.metrics["dialogues"] == 4
+
+
 def test_a_reward_is_computed_once_for_each_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = Counter[int]()
 

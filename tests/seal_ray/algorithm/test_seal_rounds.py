@@ -21,6 +21,7 @@ from envs.task import Task
 from seal_ray.agent import RatioError
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.seal import Seal
+from seal_ray.report.files import RunFolder
 from seal_ray.rollout import engine_pool
 from seal_ray.rollout import runner as runner_module
 from seal_ray.rollout.dispatch import TooManyFaults
@@ -28,6 +29,8 @@ from seal_ray.rollout.engine_pool import EngineLost
 from seal_ray.rollout.priority import LOWEST
 from seal_ray.rollout.runner import StaleWeights
 from seal_ray.rollout.tasks import TaskStream
+from seal_ray.run import recorder
+from seal_ray.run.checkpoints import newest
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.runs import Played, Run, assert_equal, built, check_resumes, measured, played
@@ -238,3 +241,14 @@ def test_an_engine_with_other_weights_stops_the_run() -> None:
     wrong = pytest.raises(RatioError, match=r"solver's log-probs are .* more than 0.001 \(training.ratio_tolerance\)")
     with built(small_config(Half()).training(ratio_tolerance=None)) as run, wrong:
         run.round()
+
+
+def test_an_interrupt_between_two_rounds_leaves_a_checkpoint_too(tmp_path: Path) -> None:
+    config, folder = small_config(Half()).training(checkpoint_every=100), RunFolder(tmp_path)
+
+    def interrupt(_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = recorder.train(config, folder, say=lambda _: None, report=interrupt)
+    assert outcome == recorder.TrainingOutcome(rounds=1, stopped=True)
+    assert newest(folder.path).name == "round_000001"

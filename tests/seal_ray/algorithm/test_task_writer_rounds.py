@@ -15,7 +15,7 @@ from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import RoundReport
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
-from tests.seal_ray.algorithm.runs import Run, built, check_resumes, measured
+from tests.seal_ray.algorithm.runs import Run, built, check_resumes, measured, played, same
 from tests.seal_ray.algorithm.test_coevolution import TWO
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
@@ -107,3 +107,19 @@ def test_three_agents_continue_bit_for_bit_from_the_middle_of_a_window(shared: b
         assert any(each.get(f"{agent}/gradient_norm", 0) > 0 for each in metrics), metrics
     assert any(each["task_writer/rejections"] > 0 for each in metrics), metrics
     assert any(each["task_writer/groups"] > 0 for each in metrics)
+
+
+GARBAGE = ("", "[" * 200, "{", '{"category": "base"}', "__import__('os')")
+
+
+def test_a_task_writer_of_garbage_costs_its_reward_only(unwritten: Run) -> None:
+    garbage = config()
+    garbage.engine_factory = Half(writes={TASK_WRITER: GARBAGE})
+    with built(garbage) as run:
+        assert run.play(2) == list(map(played, unwritten.reports))
+    for report, expected in zip(run.reports, unwritten.reports, strict=True):
+        metrics = measured(report)
+        solvers = {name: value for name, value in metrics.items() if not name.startswith(("task_writer/", "pool/"))}
+        assert same(solvers, measured(expected))
+    assert run.reports[-1].metrics["pool/tasks"] == 0
+    assert [bool(row["rejection"]) for row in run.reports[-1].task_writer.proposals] == [True] * 6

@@ -14,7 +14,7 @@ from envs.task import ToolCall
 from seal_ray.serving.answers import AnswerReader, AnswerRules, AnswerWriter, Thoughts
 from tests.seal_ray.serving.answer_texts import EARLIEST, FOUND, texts
 
-MUTATIONS = 6_000
+MUTATIONS = 10_000
 PIECES = (
     "<tool_call>\n", "\n</tool_call>", "<tool_call>", "</think>", "<think>", "<|python_tag|>", "[ls()]", "ls(a=1)",
     "```", '{"name": "ls", "arguments": {}}', '{"name": "ls", "parameters": {}}', "\n", "; ", ", ", "'", '"',
@@ -107,7 +107,7 @@ async def test_whole_and_streamed_answers_are_what_training_reads(dialect: str, 
         form = AnswerRules(DIALECTS[dialect], thoughts)
         for text in cases:
             expected = trained(form, text, is_cut=finish == "length")
-            for chunks in (list(text), in_chunks(text, rng)):
+            for chunks in ([text], list(text), in_chunks(text, rng)):
                 assert await answered(form, chunks, finish, stream=True) == expected, text
                 assert await answered(form, chunks, finish, stream=False) == expected, text
 

@@ -36,10 +36,12 @@ from tests.watched import leaking_commands, leaking_files, open_addresses
 
 pytestmark = pytest.mark.long
 
+CLIENTS = 64
 DIALOGUES = 15
 REPLICA = "Server:" + NAME.replace("/", "--")
 FIRST = "Which files are here?"
 TOOLS = [{"type": "function", "function": dict(tool.document)} for tool in generate(0, split="dev").tools]
+NAMES = {tool.name for tool in generate(0, split="dev").tools}
 CHAT: dict[str, Any] = {
     "model": NAME,
     "messages": [{"role": "user", "content": FIRST}],
@@ -85,6 +87,23 @@ def test_the_readme_s_request_is_answered(server: Running, tmp_path: Path) -> No
     places = {"http://127.0.0.1:8000": server.url, "$HOME/.seal-ray-header": str(headers), '"NAME"': json.dumps(NAME)}
     done = subprocess.run(["curl", "-sS", *example("curl", but=places)], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["choices"][0]["message"]["role"] == "assistant"
+
+
+def test_messages_and_calls_make_the_round_trip_streamed_and_whole(server: Running) -> None:
+    with server.client() as client:
+        whole = client.chat.completions.create(**CHAT).choices[0]
+        with client.chat.completions.create(**CHAT, stream=True) as chunks:
+            stream = joined(chunks)
+        assert whole.finish_reason == stream["finish"] == "tool_calls"
+        calls = whole.message.tool_calls or []
+        assert [(call.function.name, call.function.arguments) for call in calls] == stream["calls"]
+        assert calls[0].function.name in NAMES
+        assert isinstance(json.loads(calls[0].function.arguments), dict)
+        assert (whole.message.content or "") == stream["content"]
+        more = [whole.message.model_dump(exclude_none=True)]
+        more += [{"role": "tool", "tool_call_id": calls[0].id, "content": '{"files": ["a.txt"]}'}]
+        answer = client.chat.completions.create(**{**CHAT, "messages": CHAT["messages"] + more}).choices[0]
+        assert answer.message.content or answer.message.tool_calls
 
 
 def test_served_dialogues_are_the_evaluator_s_token_for_token(
@@ -240,7 +259,8 @@ def test_without_the_key_nothing_is_answered(server: Running, header: str | None
 
 
 def test_openai_s_client_knows_the_errors(server: Running) -> None:
-    assert server.post(CHAT, "/v1/nothing").status_code == 404
+    with server.client("wrong") as client, pytest.raises(openai.AuthenticationError):
+        client.chat.completions.create(**CHAT)
     with server.client() as client:
         with pytest.raises(openai.NotFoundError):
             client.chat.completions.create(**{**CHAT, "model": "nothing"})
@@ -267,6 +287,52 @@ def test_an_answer_ends_where_the_context_does(server: Running) -> None:
         prompt, more = [7] * (CONTEXT - 20), {"ignore_eos": True}
         answer = client.completions.create(model=NAME, prompt=prompt, max_tokens=RESPONSE, extra_body=more)
     assert (answer.usage.completion_tokens, answer.choices[0].finish_reason) == (20, "length")
+
+
+def test_what_is_too_large_or_not_there_is_refused(server: Running) -> None:
+    large = server.post(b" " * ((8 << 20) + 1))
+    assert large.status_code == 413
+    assert large.json()["error"]["message"].startswith("the request is too large")
+    colon = server.post({**CHAT, "model": f"{NAME}:latest"})
+    assert (colon.status_code, colon.json()["error"]["code"]) == (404, "model_not_found")
+    assert server.post(CHAT, "/v1/nothing").status_code == 404
+    assert server.post(CHAT, "/v1/nothing").json()["error"]["message"]
+
+
+def test_many_clients_at_once_are_all_answered(server: Running, record_property: Any) -> None:
+    begun = time.monotonic()
+    with server.client() as client, ThreadPoolExecutor(CLIENTS) as pool:
+
+        def ask(number: int) -> Any:
+            chat = {**CHAT, "messages": [{"role": "user", "content": f"{FIRST} {number}"}], "temperature": 1}
+            chat["seed"] = number
+            if number % 2:
+                return client.chat.completions.create(**chat).usage.completion_tokens
+            with client.chat.completions.create(**chat, stream=True, stream_options={"include_usage": True}) as chunks:
+                return [chunk.usage for chunk in chunks if chunk.usage][-1].completion_tokens
+
+        tokens = list(pool.map(ask, range(2 * CLIENTS)))
+    took = time.monotonic() - begun
+    assert all(tokens)
+    record_property(
+        TABLE,
+        f"{len(tokens)} requests of {CLIENTS} clients: {sum(tokens)} tokens in {took:.1f} s "
+        f"({sum(tokens) / took:,.0f} tokens/s, {len(tokens) / took:.1f} requests/s), none failed",
+    )
+
+
+def test_clients_that_go_away_do_not_hold_up_others(server: Running) -> None:
+    endless = {**CHAT, "max_tokens": CONTEXT // 2, "stream": True, "extra_body": {"ignore_eos": True}}
+    with server.client() as client, ThreadPoolExecutor(CLIENTS) as pool:
+
+        def begin(_: int) -> None:
+            with client.chat.completions.create(**endless) as chunks:
+                next(iter(chunks))
+
+        list(pool.map(begin, range(CLIENTS)))
+        begun = time.monotonic()
+        client.chat.completions.create(**{**CHAT, "max_tokens": 4})
+        assert time.monotonic() - begun < 15
 
 
 def test_after_a_replica_was_killed_under_load_requests_are_answered_again(

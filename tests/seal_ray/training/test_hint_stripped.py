@@ -1,5 +1,6 @@
 """Hint-stripped rows in the learner: ratios begin at 1, and a pair's gradient is that of a computation by hand."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,14 @@ from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.training.hint_stripped import Internalisation, internalisation, internalisation_metrics
 from seal_ray.training.learner_group import SealLearnerGroup
 from tests.policies.models import VOCABULARY
+from tests.seal_ray.grpo.reference import scores
 from tests.seal_ray.training.learners import (
     PlainLearner,
     build_group,
+    distance,
     disturb,
     learner_config,
+    moments_of,
     state_of,
 )
 
@@ -33,7 +37,7 @@ class Pairs:
     """A local learner, the same model written plainly, and pairs of rows that share their opening."""
 
     def __init__(self, model: Path, training: dict[str, Any]) -> None:
-        self.config = learner_config(model, training={"warm_up": 0, "kl": 0.0, "lr": 0.0, **training})
+        self.config = learner_config(model, training={"warm_up": 0, "kl": 0.0, "grad_clip": 1e9, **training})
         self.group: SealLearnerGroup = build_group(self.config)
         disturb(self.group)
         self.plain = PlainLearner(self.config, model, self.group.module_weights(SOLVER))
@@ -72,7 +76,9 @@ def pairs(model: Path, request: pytest.FixtureRequest) -> Iterator[Pairs]:
     found.close()
 
 
-@pytest.mark.parametrize("pairs", [{"importance_cap": 0.5}, {"loss": "cispo"}], indirect=True)
+@pytest.mark.parametrize(
+    "pairs", [{"lr": 0.0}, {"lr": 0.0, "importance_cap": 0.5}, {"lr": 0.0, "loss": "cispo"}], indirect=True
+)
 def test_at_zero_learning_rate_the_ratio_is_1_and_no_clip_acts(pairs: Pairs) -> None:
     before = state_of(pairs.group)
     for seed in range(3):
@@ -94,6 +100,53 @@ def test_at_zero_learning_rate_the_ratio_is_1_and_no_clip_acts(pairs: Pairs) -> 
             assert found["capped_fraction"] == 1.0
     weights = {name: tensor for name, tensor in state_of(pairs.group).items() if "optimizer" not in name}
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights.items())
+
+
+@pytest.mark.parametrize("pairs", [{"off_policy_weight": name} for name in OFF_POLICY_WEIGHTS.built_in], indirect=True)
+def test_the_gradient_of_a_pair_is_that_of_a_computation_by_hand(pairs: Pairs) -> None:
+    rows = pairs.pair(7)
+    name = pairs.config.spec.training.off_policy_weight
+    loss, tokens = torch.zeros((), dtype=torch.float64), 0
+    for row in rows:
+        for current, sampled in zip(
+            scores(pairs.plain.model, row, pairs.plain.solver.temperature),
+            row.sampled_logprobs_T[row.mask_T],
+            strict=True,
+        ):
+            rho = math.exp(current.item() - float(sampled))
+            weight = {"none": 1.0, "sqrt": min(max(math.sqrt(rho), 0.2), 1.0), "truncated": min(rho, 1.0)}[name]
+            # All ratios are 1: ∇(A·w·r) = A·w·∇ log π.
+            loss = loss - row.advantage * (1.0 if row.stripped_of is None else weight) * current
+            tokens += 1
+    (loss / tokens).backward()  # type: ignore[no-untyped-call]
+    found = pairs.group.learn(SOLVER, [Minibatch.of([rows])])
+    assert found["tokens"] == tokens == 5 + 6 + 7 + 8
+    by_hand = {
+        key: 0.1 * parameter.grad for key, parameter in pairs.plain.learning.items() if parameter.grad is not None
+    }
+    # AdamW's first moment after one step is a tenth of the gradient.
+    assert distance(moments_of(pairs.group, "exp_avg"), by_hand) < 1e-4
+
+
+@pytest.mark.parametrize("pairs", [{"off_policy_weight": "sqrt"}], indirect=True)
+def test_internalisation_is_measured_before_and_after_a_round(pairs: Pairs) -> None:
+    rows = pairs.pair(3)
+    guided = rows[3]
+
+    def gap() -> float:
+        own = pairs.plain.values(pairs.plain.model, [guided])[0]
+        return float(np.mean(np.array(own) - guided.sampled_logprobs_T[guided.mask_T]))
+
+    before = gap()
+    pairs.group.learn(SOLVER, [Minibatch.of([rows])] * 2)
+    pairs.plain.learn([rows] * 2)
+    measured = pairs.group.internalisation(SOLVER)
+    assert measured.keys() == {GUIDED}
+    assert (measured[GUIDED].before, measured[GUIDED].after) == pytest.approx((before, gap()), abs=1e-4)
+    assert measured[GUIDED].after > measured[GUIDED].before, "a success that is learnt from becomes likelier"
+    # Without hint-stripped rows there is nothing to measure.
+    pairs.group.learn(SOLVER, [Minibatch.of([rows[:3]])])
+    assert pairs.group.internalisation(SOLVER) == {}
 
 
 def test_learners_measures_are_put_together() -> None:
