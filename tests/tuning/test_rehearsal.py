@@ -8,16 +8,18 @@ import pytest
 
 from tests.processes import seal_ray
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("SEAL_RAY_LONG"), reason="each takes some minutes; make rehearse runs them"
-)
+pytestmark = pytest.mark.long
+TWO_NODES = pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="six minutes; make rehearse runs it")
 
 
 @pytest.mark.parametrize(
     ("nodes", "actors", "end", "half"),
     [
         (1, "env runners: 1, learners: 1, engines: 1", "interrupted", "rounds [45] to 5"),
-        (2, "env runners: 2, learners: 2, engines: 2", "a node was killed", "learners.fsdp=false: rounds 4 to 5"),
+        pytest.param(
+            *(2, "env runners: 2, learners: 2, engines: 2", "a node was killed", "learners.fsdp=false: rounds 4 to 5"),
+            marks=TWO_NODES,
+        ),
     ],
 )
 def test_a_run_is_rehearsed_to_its_end(tmp_path: Path, nodes: int, actors: str, end: str, half: str) -> None:
