@@ -91,12 +91,12 @@ CASES: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
     "an error of a well-formed call": (FILES, (NOWHERE,), (Label.RECOVERY_FAILURE, "", "cd")),
     "an error, mended": (FILES, (NOWHERE, FOUND), (Label.MISSING_TOOL_CALL,)),
     "an unknown tool": (FILES, (("chdir", {}),), (Label.INVALID_TOOL_CALL, "unknown_tool", "chdir")),
-    "an unknown tool, mended by any call": (FILES, (("chdir", {}), ("pwd", {})), (Label.MISSING_TOOL_CALL,)),
+    "an unknown tool, repaired by any call": (FILES, (("chdir", {}), ("pwd", {})), (Label.MISSING_TOOL_CALL,)),
     "a spurious read": (TEMPTING, (("pwd", {}),), (Label.SPURIOUS_TOOL_CALL, "state_unchanged", "pwd")),
     "a spurious move": (TEMPTING, (("cd", {"folder": "research"}),), (Label.SPURIOUS_TOOL_CALL, "state_unchanged")),
     "a spurious change": (TEMPTING, (("touch", {"file_name": "x"}),), (Label.SPURIOUS_TOOL_CALL, "state_changed")),
 }
-"""By name: the task, what is done in its first turn, and the label, its detail, the tool and the argument."""
+"""By name: the task, the calls of its first turn, and the label, its detail, the tool and the argument."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -97,10 +97,10 @@ SHOWN: dict[str, tuple[list[tuple[list[Label], float]], tuple[str, ...]]] = {
     "eight are enough": ([(EIGHT, 0.0)], (ABSTAIN,)),
     "a tenth of the failed turns": ([([OTHERS] * 72, 0.0), (EIGHT, 0.0)], (ABSTAIN,)),
     "less than a tenth": ([([OTHERS] * 73, 0.0), (EIGHT, 0.0)], ()),
-    "a tenth, beside turns that did not fail": ([([OTHERS] * 72, 0.0), (FINE, 0.0), (EIGHT, 0.0)], (ABSTAIN,)),
+    "a tenth, and turns that did not fail": ([([OTHERS] * 72, 0.0), (FINE, 0.0), (EIGHT, 0.0)], (ABSTAIN,)),
     "a mean reward of six tenths": (HALF, ()),
     "one below": (BELOW, (RECOVER,)),
-    "one below, beside fifty others": ([*BELOW, *[([Label.PASS], 1.0)] * 50], (RECOVER,)),
+    "one below, and fifty others": ([*BELOW, *[([Label.PASS], 1.0)] * 50], (RECOVER,)),
     "the three with the most pressure, a shared one once": (
         [
             ([label] * times, 0.0)

@@ -157,7 +157,7 @@ def test_feedback_that_took_the_room_of_a_result_leaves_another_trace(monkeypatc
 
 
 def test_a_world_that_fails_in_the_replay_leaves_no_view() -> None:
-    users = [SimpleNamespace(say=lambda turn, completions: "Please go on.")]
+    users = [SimpleNamespace(say=lambda turn, completions: "Please continue.")]
     task = replace(TASK, user=users.pop)
     trajectory = play(task, FORM, ["Done."], interface=GUIDED)
     assert view_of(trajectory, task) is NoView.FAULT

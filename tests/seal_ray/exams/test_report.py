@@ -59,7 +59,7 @@ def test_no_difference_is_not_taken_for_certain_and_groups_widen_the_interval() 
     assert together.high - together.low > 2 * (alone.high - alone.low)
     assert paired_difference({}) == Interval(0.0, -1.0, 1.0)
     assert paired_difference({"story": [1.0] * 20 + [0.0] * 11}) == Interval(20 / 31, -1.0, 1.0), (
-        "one group tells nothing"
+        "one group says nothing of others"
     )
 
 

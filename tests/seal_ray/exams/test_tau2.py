@@ -57,7 +57,7 @@ def test_a_dialogue_is_right_where_the_user_ended_it_and_the_scorer_agrees(name:
     assert row["scored"] == said["right"]
     assert json.dumps(row, ensure_ascii=False).encode(), "half a surrogate pair is replaced"
     row = dialogue_row(ITEM, played(USER, MODEL, MODEL, BYE))
-    assert (row["sampled_tokens"], row["prompt_tokens"]) == (4, 14), "those of the model"
+    assert (row["sampled_tokens"], row["prompt_tokens"]) == (4, 14), "the model's own"
     assert [line.split(":")[0] for line in row["said"]] == ["user", "model", "model", "user"]
 
 

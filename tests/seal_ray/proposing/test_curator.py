@@ -1,12 +1,10 @@
 """The curator's loop: which proposals become arms, who is promoted, what the curator learns from, and its state."""
 
-import asyncio
 import json
 from dataclasses import replace
 
 import pytest
 
-from envs.errors import UserError
 from envs.interface import Interface
 from policies.proposer import Proposal
 from policies.trajectory import Sample
@@ -208,23 +206,6 @@ def test_a_task_gets_the_arm_that_has_helped_its_category() -> None:
     assert loop.arms_for([], 5) == []
     assert loop.arms_for(["miss_func"] * 20, 5) == [Arm(A)] * 20
     assert loop.arms_for(["base"] * 20, 5) == [Arm(B)] * 20
-
-
-def test_engines_are_healed_while_the_curator_writes() -> None:
-    healed: list[None] = []
-
-    async def slow() -> tuple[Proposal[Interface], ...]:
-        await asyncio.sleep(1.0)
-        return ()
-
-    assert curator_loop().write(slow(), lambda: healed.append(None)) == ()
-    assert healed
-
-
-def test_the_state_of_another_curator_is_refused() -> None:
-    loop = curator_loop()
-    with pytest.raises(UserError, match="a state of kind 'rules' was given to a curator of kind 'llm'"):
-        loop.set_state({**loop.get_state(), "proposer": {"kind": "rules"}})
 
 
 def proposal(text: str, *logprobs: float) -> Proposal[Interface]:
