@@ -199,15 +199,14 @@ class Rehearsal:
             _kill("EngineActor")
             _kill("SealEnvRunner")
             self._wait_for_round(2, process)
+            restarts = {name: int(self._rounds()[-1][f"perf/{name}_restarts"]) for name in ("engine", "runner")}
             if self._spec.learners.num_learners:
-                _kill("_WrappedExecutable")  # RLlib wraps learners
+                _kill("_WrappedExecutable")  # RLlib wraps learners; the run resumes, at a round before if it is sharded
             self._wait_for_round(3, process)
             if is_split:
                 _kill_tree(self._ray.pop())
             else:
                 process.send_signal(signal.SIGINT)
-        rounds = self._rounds()
-        restarts = {name: int(max(each[f"perf/{name}_restarts"] for each in rounds)) for name in ("engine", "runner")}
         if self._spec.learners.num_learners:
             restarts["run"] = self._log("train").count("; restarting,")
         if not all(restarts.values()):
