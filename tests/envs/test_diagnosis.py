@@ -79,17 +79,17 @@ TEMPTING = "multi_turn_miss_func_16"
 NOWHERE, FOUND = ("cd", {"folder": "nowhere"}), ("cd", {"folder": "document"})
 CASES: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
     "a parse error": (FILES, (BROKEN,), (Label.INVALID_TOOL_CALL, "parse_error")),
-    "a parse error, mended by any call": (FILES, (BROKEN, ("pwd", {})), (Label.MISSING_TOOL_CALL,)),
+    "a parse error, repaired by any call": (FILES, (BROKEN, ("pwd", {})), (Label.MISSING_TOOL_CALL,)),
     "a wrong type, and another tool": (FILES, (("cd", {"folder": 3}), ("pwd", {})), (Label.ARGUMENT_MISMATCH, "type")),
     "a wrong type": (FILES, (("cd", {"folder": 3}),), (Label.ARGUMENT_MISMATCH, "type", "cd", "folder")),
     "nothing given": (FILES, (("mkdir", {}),), (Label.ARGUMENT_MISMATCH, "missing", "mkdir", "dir_name")),
-    "a type, mended by the same tool": (
+    "a type, repaired by the same tool": (
         FILES,
         (("cd", {"folder": 3}), FOUND),
         (Label.MISSING_TOOL_CALL, "needed_tool", "mkdir"),
     ),
     "an error of a well-formed call": (FILES, (NOWHERE,), (Label.RECOVERY_FAILURE, "", "cd")),
-    "an error, mended": (FILES, (NOWHERE, FOUND), (Label.MISSING_TOOL_CALL,)),
+    "an error, repaired": (FILES, (NOWHERE, FOUND), (Label.MISSING_TOOL_CALL,)),
     "an unknown tool": (FILES, (("chdir", {}),), (Label.INVALID_TOOL_CALL, "unknown_tool", "chdir")),
     "an unknown tool, repaired by any call": (FILES, (("chdir", {}), ("pwd", {})), (Label.MISSING_TOOL_CALL,)),
     "a spurious read": (TEMPTING, (("pwd", {}),), (Label.SPURIOUS_TOOL_CALL, "state_unchanged", "pwd")),
