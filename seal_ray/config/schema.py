@@ -295,7 +295,7 @@ class TrainingSection(Section):
     """Largest log-ratio of learner to engine (nats, root mean square over the tokens of a round's first step); beyond
     it the run stops. None is 0.001 in float32 on CPUs, else 0.2, and no bound with staleness."""
     staleness: Annotated[int, Field(ge=0, le=1)] = 0
-    """Updates by which the weights in rollouts are older than the learner's; 1 plays a round while the last is learnt."""
+    """Updates by which rollouts lag behind the learner; 1 plays a round while the last is learnt."""
     microbatch_tokens: Count = 16_384
     """Tokens of one forward pass of the learner; tokens that rows of a group share count once."""
     checkpoint_every: Count = 5

@@ -55,8 +55,8 @@ def test_a_turn_that_passes_has_recovered_only_where_a_later_call_made_it_good(f
     assert first_turn(files, [right, unknown]).flags == frozenset()
     assert first_turn(files, [unknown, right]).flags == {Flag.RECOVERED}
     assert first_turn(files, [right, BROKEN], Protocol.SEAL).flags == frozenset()
-    mended = first_turn(files, [BROKEN, right], Protocol.SEAL)
-    assert (mended.label, mended.flags) == (Label.PASS, frozenset({Flag.RECOVERED}))
+    repaired = first_turn(files, [BROKEN, right], Protocol.SEAL)
+    assert (repaired.label, repaired.flags) == (Label.PASS, frozenset({Flag.RECOVERED}))
     strange = get_task("multi_turn_base_173")  # whose ground truth breaks a schema, and nothing makes it good
     assert not any(turn.flags for turn in play(strange, truth(strange)).diagnosis.turns)
 
