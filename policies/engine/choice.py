@@ -89,7 +89,7 @@ async def start_engine(
     token_bytes, most = model.kv_bytes_per_token(DTYPES[dtype], ranks=tensor_parallel), None
     if on_gpu:
         most = int(gpu_memory_share * current_platform.get_device_total_memory())
-        most -= _bytes_beside_cache(model, dtype, adapters=adapters, lora_rank=lora_rank, ranks=tensor_parallel)
+        most -= _bytes_without_cache(model, dtype, adapters=adapters, lora_rank=lora_rank, ranks=tensor_parallel)
         if most < dialogue_cache_bytes(context, token_bytes):
             raise UserError(
                 f"gpu_memory_share: {gpu_memory_share:g} of this GPU does not hold the model, what a step works with "
@@ -146,7 +146,7 @@ def dialogue_cache_bytes(context: int, kv_bytes_per_token: int) -> int:
     return (context + 2 * BLOCK) * kv_bytes_per_token
 
 
-def _bytes_beside_cache(model: ModelFolder, dtype: str, *, adapters: int, lora_rank: int, ranks: int) -> int:
+def _bytes_without_cache(model: ModelFolder, dtype: str, *, adapters: int, lora_rank: int, ranks: int) -> int:
     """Bytes of a GPU for a rank's weights, adapters, and a step's working memory."""
     shapes, size = checkpoint_shapes(model.path), DTYPES[dtype]
     weights = size * sum(map(math.prod, shapes.values())) // ranks

@@ -102,8 +102,8 @@ def _check_sleep(spec: RunSpec) -> None:
     engine = spec.engine
     if engine.sleep and spec.training.staleness:
         raise UserError("engine.sleep: with training.staleness=1 engines play while learners compute; leave one out.")
-    is_vllm = default_kind() == "vllm" and engine.kind != "transformers"
-    if engine.sleep and not (is_vllm and engine.num_gpus_per_engine) and spec.engine_factory is None:
+    is_able = engine.num_gpus_per_engine and "transformers" not in (engine.kind, default_kind())
+    if engine.sleep and not is_able and spec.engine_factory is None:
         raise UserError("engine.sleep: it needs vLLM on GPUs, and engine.num_gpus_per_engine above 0.")
 
 

@@ -106,7 +106,9 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
         Part("engine cache", sampling, ranks * _cache(model, engine, solver)),
         *([Part("engine steps and adapters", sampling, ranks * steps)] if steps else []),
         Part(
-            "loading and delivering weights", Place.HOST, _passing(spec, parameters, learnt, reference, on_gpu=on_gpu)
+            "loading and delivering weights",
+            Place.HOST,
+            _transit_bytes(spec, parameters, learnt, reference, on_gpu=on_gpu),
         ),
         Part("processes", Place.HOST, _PROCESS * processes),
         *(
@@ -117,7 +119,7 @@ def parts(spec: RunSpec, model: ModelFolder) -> tuple[Part, ...]:
     )
 
 
-def _passing(spec: RunSpec, parameters: int, learnt: int, reference: int, *, on_gpu: bool) -> int:
+def _transit_bytes(spec: RunSpec, parameters: int, learnt: int, reference: int, *, on_gpu: bool) -> int:
     """Bytes of weights that pass through host memory: at the start, or with a delivery and a checkpoint.
 
     Learners read whole float32 models into it, then move or shard them. New weights pass through it whole, in the

@@ -4,7 +4,6 @@ They are for plans: half of it or twice as much is possible. The constants below
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from envs.roles import SOLVER
@@ -74,23 +73,29 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
     checkpoint = (12 * learnt + value * parameters) / _DISK / training.checkpoint_every
     playing = reading + samples * step
     both = max(playing, learning) if training.staleness else playing + learning
-    formulas: Mapping[str, tuple[float, str]] = {
-        "reading prompts": (
+    return (
+        RoundPhase(
+            "reading prompts",
             reading,
             f"2 × {parameters / 1e9:.1f}e9 weights × {prompts:,} tokens / "
             f"({engine.num_engines * ranks} GPUs × {_READING:g} of {gpu.flops / 1e12:g}e12 FLOPs)",
         ),
-        "sampling": (samples * step, f"{samples:,} steps of {1000 * step:.0f} ms, {at_once} dialogues in each"),
-        "learning": (
+        RoundPhase(
+            "sampling", samples * step, f"{samples:,} steps of {1000 * step:.0f} ms, {at_once} dialogues in each"
+        ),
+        RoundPhase(
+            "learning",
             learning,
             f"{passes} × {parameters / 1e9:.1f}e9 weights × {training.epochs * rows:,} tokens / "
             f"({learners.num_learners} GPUs × {_LEARNING:g} of {gpu.flops / 1e12:g}e12 FLOPs)",
         ),
-        "delivery": (delivery, f"{value * learnt / 1e9:.2f} GB at {_DELIVERY / 1e9:g} GB a second"),
-        "checkpoints": (checkpoint, f"one in {training.checkpoint_every} rounds, {_DISK / 1e9:g} GB a second"),
-        "all": (
+        RoundPhase("delivery", delivery, f"{value * learnt / 1e9:.2f} GB at {_DELIVERY / 1e9:g} GB a second"),
+        RoundPhase(
+            "checkpoints", checkpoint, f"one in {training.checkpoint_every} rounds, {_DISK / 1e9:g} GB a second"
+        ),
+        RoundPhase(
+            "all",
             both + delivery + checkpoint,
             "learning while the next round is played" if training.staleness else "one after the other",
         ),
-    }
-    return tuple(RoundPhase(name, seconds, formula) for name, (seconds, formula) in formulas.items())
+    )

@@ -89,7 +89,7 @@ class Recorder:
         saved, was_saving, started = save(), self._unfinished is not None, perf_counter()
         self.finish_checkpoint()
         if saved:
-            self._unfinished = write_checkpoint(algorithm, self._folder)
+            self.begin_checkpoint()
         if saved or was_saving:
             metrics["perf/checkpoint_seconds"] = perf_counter() - started
         if evaluation is not None:  # before the metrics, by which a run counts as finished
@@ -104,6 +104,10 @@ class Recorder:
                 self.finish_checkpoint()
         self._draw(metrics)
         return metrics
+
+    def begin_checkpoint(self) -> None:
+        """Writes a checkpoint, which `finish_checkpoint` keeps."""
+        self._unfinished = write_checkpoint(self._algorithm, self._folder)
 
     def finish_checkpoint(self) -> None:
         """Blocks until the last checkpoint is written, and keeps it."""
@@ -253,9 +257,8 @@ def train(
         # After an interrupt between two rounds the last round may have no checkpoint.
         stored = checkpoints.stored(folder.checkpoints)
         if not stored or checkpoints.round_of(stored[-1]) < algorithm.round:
-            part = write_checkpoint(algorithm, folder)
-            algorithm.finish_saving()
-            checkpoints.keep(part, most=training.checkpoints_kept)
+            recorder.begin_checkpoint()
+            recorder.finish_checkpoint()
         return TrainingOutcome(algorithm.round, stopped=algorithm.round < training.rounds)
 
 

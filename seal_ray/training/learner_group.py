@@ -42,7 +42,7 @@ class SealLearnerGroup(RowsLearnerGroup):
     config: Resolved  # type: ignore[assignment] # RLlib declares its own class
     _has_weights = True
     """Whether the state that was set last had the weights; otherwise shards have them."""
-    _shards: Path | None = None
+    _saving_to: Path | None = None
     """The folder to which learners write their shards at present."""
 
     def learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> dict[str, float]:
@@ -146,7 +146,7 @@ class SealLearnerGroup(RowsLearnerGroup):
             folder = Path(path, _SHARDS)
             shutil.rmtree(folder, ignore_errors=True)
             self._on_all(lambda learner: learner.begin_shards(folder))
-            self._shards = folder
+            self._saving_to = folder
         if wait:
             self.finish_saving()
         return str(path)
@@ -154,11 +154,11 @@ class SealLearnerGroup(RowsLearnerGroup):
     @property
     def is_saving(self) -> bool:
         """Whether learners write shards that `finish_saving` has not waited for."""
-        return self._shards is not None
+        return self._saving_to is not None
 
     def finish_saving(self) -> None:
         """Blocks until all that was saved is in its folder. Raises `SealError` if the folder is not shared."""
-        folder, self._shards = self._shards, None
+        folder, self._saving_to = self._saving_to, None
         if folder is None:
             return
         self._on_all(lambda learner: learner.finish_shards())

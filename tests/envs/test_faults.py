@@ -89,14 +89,14 @@ def test_what_a_user_must_give_is_told_to_the_user() -> None:
         played(dataclasses.replace(own_task("own_8", "slow", Turn("Hello.", ())), setting=Lacking()), "Hello.")
 
 
-def nobody() -> Guest:
-    raise KeyError("nobody")
+def no_user() -> Guest:
+    raise KeyError("no_user")
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"user": nobody}, r"user failed: KeyError\('nobody'\)"),
+        ({"user": no_user}, r"user failed: KeyError\('no_user'\)"),
         ({"user": Rude}, r"user failed: ZeroDivisionError\('by completions'\)"),
         ({"goal": lambda state: state["nothing"]}, "goal failed: KeyError"),
     ],

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from policies.engine import BASE, Engine, GenRequest, GenResult
+from policies.engine import BASE, Adapter, Engine, GenRequest, GenResult
+from policies.engine.vllm_engine import VllmEngine
 from tests.policies.models import random_llama, random_qwen2
 
 E = TypeVar("E", bound=Engine)
@@ -54,6 +55,17 @@ class Updated(Served[E]):
         """Gives the engine the weights of its own folder again, and returns that model."""
         self.update(self.folder, version)
         return load_any(self.folder)
+
+
+class VllmServed(Updated[VllmEngine]):
+    """vLLM with adapters, and calls to its workers."""
+
+    def adapt(self, policy: str, adapter: Adapter, version: int) -> None:
+        self.runner.run(self.engine.update_adapter(policy, adapter, version))
+
+    def call_workers(self, method: str, *arguments: str) -> list[Any]:
+        answers: list[Any] = self.runner.run(self.engine.llm.collective_rpc(method, args=arguments))
+        return answers
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:

@@ -11,27 +11,20 @@ from typing import Any
 
 import pytest
 
-from policies.engine import BASE, Adapter, DeliveryError, EngineDead, GenRequest
+from policies.engine import BASE, DeliveryError, EngineDead, GenRequest
 from policies.engine.adapters import lora_tensor_names
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from tests.policies.contract import PROMPT
 from tests.policies.models import greedy, load, load_adapted, logprobs_of, random_adapter, random_qwen2
-from tests.policies.served import Updated
+from tests.policies.served import VllmServed
 
 SHAPE = {"vocab_size": 500, "num_key_value_heads": 1}
 """Both ranks have the one head of keys and values, and the second has fewer rows of the embeddings."""
 LAYER = "model.layers.1"
 
 
-class Divided(Updated[VllmEngine]):
+class Divided(VllmServed):
     """An engine of two ranks for one adapter."""
-
-    def adapt(self, adapter: Adapter, version: int) -> None:
-        self.runner.run(self.engine.update_adapter("solver", adapter, version))
-
-    def call_workers(self, method: str, *arguments: str) -> list[Any]:
-        answers: list[Any] = self.runner.run(self.engine.llm.collective_rpc(method, args=arguments))
-        return answers
 
     def check(self, model: Any, policy: str) -> None:
         """Greedy tokens and log-probs equal the ones of Hugging Face's model, which has one rank."""
@@ -61,7 +54,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Divided]:
 
 def test_two_ranks_compute_what_one_does(served: Divided) -> None:
     adapter = random_adapter(served.folder, seed=1)
-    served.adapt(adapter, 1)
+    served.adapt("solver", adapter, 1)
     served.check(load(served.folder), BASE)
     served.check(load_adapted(served.folder, adapter), "solver")
 
@@ -81,9 +74,9 @@ def test_a_tensor_that_is_stale_on_one_rank_is_a_delivery_error(served: Divided,
         for half in lora_tensor_names(f"{LAYER}.{module}"):
             served.call_workers("spoil", half)
             with pytest.raises(DeliveryError, match="does not compute with version 3 of 'solver' in: "):
-                served.adapt(adapter, 3)
+                served.adapt("solver", adapter, 3)
     served.call_workers("spoil", "")
-    served.adapt(adapter, 3)
+    served.adapt("solver", adapter, 3)
     served.check(load(new), BASE)
     served.check(load_adapted(new, adapter), "solver")
 

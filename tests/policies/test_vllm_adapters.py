@@ -28,21 +28,15 @@ from tests.policies.models import (
     random_adapter,
     random_qwen2,
 )
-from tests.policies.served import Updated, weights_of
+from tests.policies.served import VllmServed, weights_of
 from tests.startup.preloaded import fork_of
 
 END = 1
 POLICIES = (BASE, "solver", "curator", "writer")
 
 
-class Adapted(Updated[VllmEngine]):
+class Adapted(VllmServed):
     """An engine for three adapters."""
-
-    def adapt(self, policy: str, adapter: Adapter, version: int) -> None:
-        self.runner.run(self.engine.update_adapter(policy, adapter, version))
-
-    def tell_worker(self, method: str, *arguments: str) -> Any:
-        return self.runner.run(self.engine.llm.collective_rpc(method, args=arguments))
 
     def held(self) -> int:
         """The number of adapters in the engine."""
@@ -181,14 +175,14 @@ def test_an_adapter_wrong_in_its_last_bits_is_a_delivery_error(served: Adapted, 
     models = references(served.folder, adapters)
     solver = GenRequest(PROMPT, 8, 0.0, policy="solver")
     for spoiled in SPOILED:
-        served.tell_worker("spoil_adapter", spoiled)
+        served.call_workers("spoil_adapter", spoiled)
         with pytest.raises(DeliveryError, match="does not compute with version 9 of 'solver'"):
             served.adapt("solver", random_adapter(served.folder, seed=3), 9)
         with pytest.raises(DeliveryError, match="'solver' did not arrive whole"):
             served.one(solver)
     for other in (replace(solver, policy=policy) for policy in POLICIES if policy != "solver"):
         assert_greedy(models[other.policy], other, served.one(other))
-    served.tell_worker("spoil_adapter", "")
+    served.call_workers("spoil_adapter", "")
     served.adapt("solver", adapters["solver"], 10)
     assert_greedy(models["solver"], solver, served.one(solver))
 
@@ -241,12 +235,12 @@ def test_a_full_update_below_the_adapters_keeps_them(
     folder = random_qwen2(tmp_path, seed=5)
     new, old = weights_of(folder), weights_of(served.folder)
     for name in ("model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.down_proj.weight"):
-        served.tell_worker("keep_tensor", str(served.folder / "model.safetensors"), name)
+        served.call_workers("keep_tensor", str(served.folder / "model.safetensors"), name)
         with pytest.raises(DeliveryError, match="does not compute with version 7"):
             served.runner.run(served.engine.update_weights({**new, name: old[name] * (1 + 1e-6)}, 7))
         with pytest.raises(DeliveryError, match="restart"):
             served.adapt("solver", adapters["solver"], 8)
-    served.tell_worker("keep_tensor", "", "")
+    served.call_workers("keep_tensor", "", "")
     served.update(folder, 7)
     models = references(folder, adapters)
     requests = [GenRequest(PROMPT, 12, 0.0, policy=policy) for policy in models]

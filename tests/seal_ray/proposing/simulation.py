@@ -1,7 +1,7 @@
 """Windows of a curator by simulation: the product's planning and posterior, on success rates that were measured.
 
 `docs/results/task-rates.csv` has the plain success of 96 training tasks of the tiny preset, sampled at temperature 1 by
-the model as it is shipped. Rounds and windows are as in the presets tiny and coevolved.
+the shipped model. Rounds and windows are as in the presets tiny and coevolved.
 """
 
 import csv
