@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ class Agent:
     engine_timeout: float
     version: int = 0
     learners: SealLearnerGroup | None = None
+    in_buckets: bool = False
+    """Whether engines take weights from the buffers of learners on their GPUs.
+
+    Then learners must not learn while engines sample: an engine that restarts gets the weights from them again.
+    """
 
     @property
     def name(self) -> str:
@@ -124,11 +130,21 @@ class Agent:
             return
         if self.spec.has_adapter:
             adapter = lora_adapter(self.weights(), rank=self.spec.lora_rank, alpha=self.spec.lora_alpha)
-            self.engines.deliver(Payload(self.name, self.version, adapter=adapter))
+            payload = Payload(self.name, self.version, adapter=adapter)
+            self.engines.deliver(self.name, self.version, lambda: payload)
             return
-        stored = self._learners.store(self.name, checkpoint_shapes(self.model.path), self.engine_dtype)
-        payload = Payload(BASE, self.version, weights=stored)
-        self.engines.deliver(payload, elsewhere=lambda: replace(payload, weights=self._learners.copied(stored)))
+        wanted = (self.name, checkpoint_shapes(self.model.path), self.engine_dtype)
+        stored = cache(lambda: self._learners.store(*wanted))
+        base = partial(Payload, BASE, self.version)
+        self.engines.deliver(
+            BASE,
+            self.version,
+            lambda: base(weights=stored()),
+            lambda: base(weights=self._learners.copied(stored())),
+            buckets=(lambda: (base(bucket=part) for part in self._learners.buckets(*wanted)))
+            if self.in_buckets
+            else None,
+        )
 
     def settle(self) -> None:
         """Blocks until its engines have proven the delivered weights. Raises as `heal`."""
@@ -164,6 +180,7 @@ def start_agents(spec: RunSpec) -> dict[str, Agent]:
             engine_dtype=spec.engine.dtype,
             ratio_tolerance=stale_tolerance if name == SOLVER and spec.training.staleness else tolerance,
             engine_timeout=spec.fault_tolerance.engine_timeout,
+            in_buckets=spec.learners.num_gpus_per_learner > 0 and not spec.training.staleness,
         )
         agents[name].heal()
     return agents

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -18,6 +19,7 @@ from ray.rllib.core import COMPONENT_LEARNER_GROUP
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.torch import TorchRLModule
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
@@ -27,6 +29,7 @@ from envs.errors import UserError
 from seal_ray.state import read_state, write_state
 
 _TAG = "sample"
+_MINIBATCHES = "minibatches"
 _RENDEZVOUS: Any = sys.modules["torch.distributed.rendezvous"]  # a function has the module's name
 _OPEN_STORE = _RENDEZVOUS.TCPStore
 
@@ -114,8 +117,8 @@ class RowsLearner(TorchLearner):
         super().__init__(**settings)  # type: ignore[no-untyped-call]
 
     @abstractmethod
-    def learn(self, batch: Mapping[str, Any]) -> None:
-        """The update: columns of the batch by module."""
+    def learn(self, minibatches: Mapping[str, Sequence[Any]]) -> None:
+        """The update: this learner's share of each minibatch, by module, in the order of the gradient steps."""
 
     @abstractmethod
     def shard(self, modules: Sequence[nn.Module]) -> bool:
@@ -149,7 +152,7 @@ class RowsLearner(TorchLearner):
         super().set_state(dict(state))
 
     def _uncompiled_update(self, batch: Mapping[str, Any], **_: Any) -> tuple[Any, Any, Any]:
-        self.learn(batch)
+        self.learn({module_id: columns[_MINIBATCHES] for module_id, columns in batch.items()})
         return {}, {}, {}
 
     def _map_module_to_device(self, module: Any) -> None:
@@ -173,6 +176,13 @@ def _store(*, host_name: str, port: int, is_master: bool, **settings: Any) -> An
     if is_master and host_name == "127.0.0.1":
         settings["master_listen_fd"] = socket.create_server((host_name, port)).detach()
     return _OPEN_STORE(host_name=host_name, port=port, is_master=is_master, **settings)
+
+
+def minibatch_batch(module_id: str, minibatches: Sequence[Any], *, tokens: int) -> MultiAgentBatch:
+    """What RLlib carries to one learner: its share of each minibatch, of so many tokens in all learners together."""
+    column = np.empty(len(minibatches), dtype=object)
+    column[:] = minibatches
+    return MultiAgentBatch({module_id: SampleBatch({_MINIBATCHES: column})}, env_steps=tokens)
 
 
 class RowsLearnerGroup(LearnerGroup):

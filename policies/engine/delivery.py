@@ -108,6 +108,11 @@ def stale_adapter_modules(
     return stale + sorted(unproven)
 
 
+def is_tied(model: Any) -> bool:
+    """Whether the output layer's weights are the embedding's."""
+    return bool(model.config.tie_word_embeddings)
+
+
 def fused_parts(model: nn.Module, name: str) -> list[str]:
     """The modules of a checkpoint that vLLM fuses into one, in its order; the module itself if it is not fused."""
     parent, _, leaf = name.rpartition(".")
@@ -118,8 +123,8 @@ def fused_parts(model: nn.Module, name: str) -> list[str]:
 def _source_tensors(model: nn.Module, name: str, module: nn.Module, tensors: Tensors) -> dict[str, list[str]]:
     """Parameter → the checkpoint tensors that it consists of, in their order."""
     parts = fused_parts(model, name)
-    if name.rpartition(".")[2] == "lm_head" and f"{name}.weight" not in tensors:
-        parts = ["model.embed_tokens"]  # tied
+    if name.rpartition(".")[2] == "lm_head" and f"{name}.weight" not in tensors and is_tied(model):
+        parts = ["model.embed_tokens"]
     sources = {parameter: [f"{part}.{parameter}" for part in parts] for parameter in module._parameters}
     return {parameter: names for parameter, names in sources.items() if all(name in tensors for name in names)}
 

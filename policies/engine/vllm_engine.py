@@ -27,6 +27,7 @@ from policies.engine.vllm_setup import VllmSettings, sampling_params, start_llm,
 if TYPE_CHECKING:
     import torch
 
+    from policies.engine.buckets import Bucket
     from policies.engine.stored import StoredWeights
 
 __all__ = ["VllmEngine", "VllmSettings"]
@@ -46,6 +47,7 @@ class VllmEngine:
         self._last_weights: StoredWeights | None = None
         self.llm: Any = None
         self.undelivered = False
+        self._arrived: set[str] = set()
         self._asleep = False
         self._adapters = AdapterSlots(settings.max_adapters)
         self.adaptable: Mapping[str, tuple[int, ...]] = {}
@@ -95,6 +97,22 @@ class VllmEngine:
         async with self._updating:
             await self._deliver(store(weights), version)
 
+    async def update_bucket(self, bucket: Bucket, handles: Sequence[Sequence[Any]], version: int) -> None:
+        """Replaces some weights, from the buffers on the engine's devices; the last bucket completes the version.
+
+        Until then nothing is sampled, and the engine reports the version before. Raises `DeliveryError`.
+        """
+        async with self._updating:
+            await self._pause()
+            arguments = (handles, bucket.shapes, bucket.dtype, bucket.checksum)
+            await self._load(f"version {version}", "update_bucket", *arguments)
+            self._arrived |= bucket.shapes.keys()
+            if bucket.is_last:
+                missing, self._arrived = sorted(self._expected_shapes.keys() - self._arrived), set()
+                if missing:
+                    raise DeliveryError(f"version {version} lacks {', '.join(missing)}.")
+                await self._resume(version, None)
+
     async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         if policy == BASE or not self._settings.max_adapters:
             reason = "it is the model without one" if policy == BASE else "the engine was started with max_adapters = 0"
@@ -128,6 +146,8 @@ class VllmEngine:
             try:
                 await self.close()  # a core that another caller has launched, but could not load
                 self.undelivered = self._last_weights is not None
+                if self._last_weights is None:  # it starts with its folder's
+                    self._version = 0
                 await self._launch()
                 if self._last_weights is not None:
                     await self._deliver(self._last_weights, self._version)
@@ -181,11 +201,18 @@ class VllmEngine:
             self.adaptable = {name: shape for name, shape in shapes.items() if len(shape) == 2}
 
     async def _deliver(self, weights: StoredWeights, version: int) -> None:
+        await self._pause()
+        await self._load(f"version {version}", "update_full_weights", weights.path, weights.digest)
+        await self._resume(version, weights)
+
+    async def _pause(self) -> None:
         await self._wake_up()
         # Cached prefixes were computed with the old weights; kept requests recompute theirs when they resume.
         await self._call(self._core.pause_generation(mode="keep", clear_cache=True))
         self.undelivered = True
-        await self._load(f"version {version}", "update_full_weights", weights.path, weights.digest)
+
+    async def _resume(self, version: int, weights: StoredWeights | None) -> None:
+        """Samples again, with this version; `weights` are kept for restarts."""
         await self._call(self._core.update_weight_version(str(version)))
         self._version = version
         self._last_weights = weights

@@ -1,14 +1,14 @@
 """Weight and adapter updates inside a vLLM worker.
 
 vLLM loads this class into its worker process (`worker_extension_cls`); the engine calls its methods by
-`collective_rpc`. Weights travel as a safetensors file, adapters as a folder in PEFT's format. Each tensor-parallel rank
-has a worker, which reads all of the file and proves its own slices. Written for vLLM 0.32.
+`collective_rpc`. Weights travel as a safetensors file or in buckets, adapters as a folder in PEFT's format. Each
+tensor-parallel rank has a worker, which reads all tensors and proves its own slices. Written for vLLM 0.32.
 """
 
 import multiprocessing
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import load_file
 
 from policies.engine.adapters import TENSOR_FILE
-from policies.engine.delivery import RankSlicer, fused_parts, stale_adapter_modules, stale_modules
+from policies.engine.buckets import loaded_module, open_buffer
+from policies.engine.delivery import RankSlicer, fused_parts, is_tied, stale_adapter_modules, stale_modules
 from policies.engine.stored import SHARED_MEMORY, digest
 from policies.engine.vllm_patches import apply_patches
 
@@ -56,19 +57,32 @@ class WeightsExtension:
         self.load(tensors)
         return stale_modules(self.model_runner.model, tensors, self._slicer())
 
+    def update_bucket(
+        self, handles: Sequence[Sequence[Any]], shapes: Mapping[str, tuple[int, ...]], dtype: str, expected: int
+    ) -> list[str]:
+        """Loads the bucket of this rank's device. Raises `RuntimeError` if it is not the one that was sent."""
+        device = next(self.model_runner.model.parameters()).device
+        handle = handles[self.rank % len(handles)]  # on a CPU all ranks have the same
+        tensors = open_buffer(handle, shapes, dtype, expected, device)
+        self.load(tensors)
+        return stale_modules(self.model_runner.model, tensors, self._slicer())
+
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Loads checkpoint tensors into the running model."""
+        """Loads checkpoint tensors into the running model; modules without any keep theirs."""
         from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
         from vllm.model_executor.model_loader.reload import layerwise
 
         model = self.model_runner.model
+        modules = [model.get_submodule(name) for name in dict.fromkeys(map(loaded_module, tensors))]
         with torch.device(next(model.parameters()).device):
-            layerwise.initialize_layerwise_reload(model)
+            for module in modules:
+                layerwise.initialize_layerwise_reload(module)
             model.load_weights(iter(tensors.items()))
-            layerwise.finalize_layerwise_reload(model, self.vllm_config.model_config)
+            for module in modules:
+                layerwise.finalize_layerwise_reload(module, self.vllm_config.model_config)
         for module in model.modules():
-            if isinstance(module, ParallelLMHead):
-                # A tied head is not loaded, so it is not packed again and would compute with the old weights.
+            if isinstance(module, ParallelLMHead) and is_tied(model):
+                # It is not loaded, so it is not packed again and would compute with the old weights.
                 module.quant_method.process_weights_after_loading(module)
 
     def adaptable_modules(self) -> list[str]:

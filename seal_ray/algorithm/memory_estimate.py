@@ -11,6 +11,7 @@ from pathlib import Path
 
 from envs.errors import UserError
 from envs.roles import SOLVER
+from policies.engine.buckets import BUCKET
 from policies.engine.choice import DTYPES, cache_bytes, choose_dtype, default_kind, dialogue_cache_bytes, working_bytes
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
@@ -23,6 +24,8 @@ _PROCESS = 400 << 20
 _ADAM = 2
 """Number of moments of a weight."""
 _FLOAT32, _HALF = 4, 2
+_BUFFERS = 2 * BUCKET
+"""Bytes of gathered weights and of the buffer that an engine on the same GPU reads."""
 _CONTEXT = 600 << 20
 """GPU memory of a process with CUDA and NCCL, an assumption."""
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -183,7 +186,7 @@ def gpu_needs(needed: Iterable[Part], spec: RunSpec, gpu: int) -> dict[str, int]
         largest = max(on_gpu, key=lambda name: on_gpu[name])
         on_gpu = {largest: on_gpu[largest]}
     elif engine.sleep and len(on_gpu) > 1:
-        playing = {"a learner at rest": resting, "an engine": on_gpu["an engine"]}
+        playing = {"a learner that delivers": resting + _BUFFERS, "an engine": on_gpu["an engine"]}
         learning = {"a learner": on_gpu["a learner"], "an engine asleep": 0}
         on_gpu = playing if sum(playing.values()) > sum(learning.values()) else learning
     return {**on_gpu, "contexts": _CONTEXT * len(on_gpu)} if on_gpu else {}

@@ -32,8 +32,8 @@ _READING, _SAMPLING, _LEARNING = 0.4, 0.6, 0.35
 """Shares of the peak that are reached: of products when prompts are read and in learning, of bandwidth in sampling."""
 _STEP = 0.005
 """Seconds of an engine's step beyond its reading of memory."""
-_DELIVERY, _DISK = 0.5e9, 1e9
-"""Bytes a second of a delivery by shared memory with its proof, and of a machine's disk."""
+_BY_FILE, _BY_BUCKETS, _DISK = 0.5e9, 5e9, 1e9
+"""Bytes a second of a delivery with its proof, by a file in memory or on shared GPUs, and of a machine's disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
     passes = 4 if solver.lora_rank else 6  # gradients of weights that do not learn are left out
     passes += 2 * solver.gradient_checkpointing + 2 * bool(training.kl)
     learning = training.epochs * passes * parameters * rows / (learners.num_learners * gpu.flops * _LEARNING)
-    delivery = value * learnt / _DELIVERY
+    shares_gpus = engine.num_gpus_per_engine + learners.num_gpus_per_learner <= 1 and not training.staleness
+    speed = _BY_BUCKETS if shares_gpus and not solver.lora_rank else _BY_FILE
+    delivery = value * learnt / speed
     checkpoint = (12 * learnt + value * parameters) / _DISK / training.checkpoint_every
     playing = reading + samples * step
     both = max(playing, learning) if training.staleness else playing + learning
@@ -89,7 +91,7 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
             f"{passes} × {parameters / 1e9:.1f}e9 weights × {training.epochs * rows:,} tokens / "
             f"({learners.num_learners} GPUs × {_LEARNING:g} of {gpu.flops / 1e12:g}e12 FLOPs)",
         ),
-        RoundPhase("delivery", delivery, f"{value * learnt / 1e9:.2f} GB at {_DELIVERY / 1e9:g} GB a second"),
+        RoundPhase("delivery", delivery, f"{value * learnt / 1e9:.2f} GB at {speed / 1e9:g} GB a second"),
         RoundPhase(
             "checkpoints", checkpoint, f"one in {training.checkpoint_every} rounds, {_DISK / 1e9:g} GB a second"
         ),

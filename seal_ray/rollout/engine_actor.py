@@ -13,6 +13,7 @@ from typing import Any
 
 from envs.errors import SealError
 from policies.engine import Adapter, Engine, EngineDead, GenRequest, GenResult
+from policies.engine.buckets import Bucket
 from policies.engine.stored import StoredWeights
 from seal_ray.rollout.priority import lower_process_priority
 
@@ -40,16 +41,17 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One version of a policy's weights: all of them, or an adapter on top of the base."""
+    """One version of a policy's weights: all of them, some in a bucket, or an adapter on top of the base."""
 
     policy: str
     version: int
     weights: Mapping[str, Any] | None = None
+    bucket: Bucket | None = None
     adapter: Adapter | None = None
 
 
 class OutOfReach(SealError, RuntimeError):
-    """An engine cannot read weights that are in the memory of another machine."""
+    """An engine cannot read weights that are in the memory of another device or machine."""
 
 
 class EngineActor:
@@ -80,7 +82,7 @@ class EngineActor:
         """Delivers weights, with the engine's proof, and returns the versions held. Requests wait in the meantime.
 
         Takes references to payloads: for payloads as arguments Ray would delay the call, and many later requests would
-        overtake it. Raises `OutOfReach` for weights that are stored on another machine.
+        overtake it. Raises `OutOfReach` for weights on another machine, or in a bucket on other devices.
         """
         async with self._changing:
             given = [await payload for payload in payloads]
@@ -90,11 +92,19 @@ class EngineActor:
             engine = await self._ready()
             async with self._exit_if_dead():
                 for payload in given:
+                    if payload.bucket is not None:
+                        await self._update_bucket(engine, payload.bucket, payload.version)
                     if payload.weights is not None:
                         await engine.update_weights(payload.weights, payload.version)
                     if payload.adapter is not None:
                         await engine.update_adapter(payload.policy, payload.adapter, payload.version)
             return engine.report().versions
+
+    async def _update_bucket(self, engine: Any, bucket: Bucket, version: int) -> None:
+        handles = [bucket.handles.get(name) for name in device_names()]
+        if None in handles or not hasattr(engine, "update_bucket"):
+            raise OutOfReach(f"no learner computes on the devices of the {self._spec.agent}'s engine.")
+        await engine.update_bucket(bucket, handles, version)
 
     async def sleep(self) -> None:
         """As `Engine.sleep`, after pending updates."""
@@ -148,6 +158,15 @@ class EngineActor:
             with suppress(Exception):
                 await asyncio.wait_for(self.close(), timeout=5.0)
             os._exit(1)
+
+
+def device_names() -> list[str]:
+    """The GPUs that Ray gave this process, each with its machine; if there are none, the machine's CPU."""
+    import ray
+
+    context = ray.get_runtime_context()
+    gpus = context.get_accelerator_ids().get("GPU") or ["cpu"]
+    return [f"{context.get_node_id()}/{gpu}" for gpu in gpus]
 
 
 async def start(spec: EngineSpec) -> Engine:

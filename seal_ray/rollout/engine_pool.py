@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from envs.errors import SealError
 from policies.engine import BASE, Adapter, EngineDead, EngineReport, GenRequest, GenResult
@@ -33,18 +33,18 @@ class EngineLost(SealError, RuntimeError):
 
 @dataclass(slots=True)
 class _Sent:
-    """References to a policy's payload for engines on the learner's machine, and lazily for other machines."""
+    """A policy's weights in buckets, if they are sent so, and lazily in ways that reach ever more engines."""
 
-    here: Any
-    make: Callable[[], Payload] | None
-    there: Any = None
+    buckets: Callable[[], Iterable[Payload]] | None
+    ways: Sequence[Callable[[], Payload]]
+    references: dict[int, Any] = field(default_factory=dict)
 
-    def reference(self, *, elsewhere: bool) -> Any:
-        if not elsewhere or self.make is None:
-            return self.here
-        if self.there is None:
-            self.there = ray.put(self.make())
-        return self.there
+    def reference(self, misses: int) -> Any:
+        """None for an engine that buckets reach, as far as is known."""
+        way = min(misses - (self.buckets is not None), len(self.ways) - 1)
+        if way >= 0 and way not in self.references:
+            self.references[way] = ray.put(self.ways[way]())
+        return self.references.get(way)
 
 
 @dataclass(slots=True)
@@ -55,8 +55,8 @@ class _Member:
     pending: Any = None
     lacking_seconds: float | None = None
     """Seconds for which it has lacked the current weights, counted during checks; None if it has them."""
-    elsewhere: bool = False
-    """Whether it runs on another machine than the learner that stores the weights."""
+    misses: int = 0
+    """Number of ways in which weights did not reach it."""
 
 
 class EnginePool:
@@ -83,18 +83,22 @@ class EnginePool:
     def actors(self) -> list[Any]:
         return [member.actor for member in self._members]
 
-    def deliver(self, payload: Payload, *, elsewhere: Callable[[], Payload] | None = None) -> None:
+    def deliver(
+        self,
+        policy: str,
+        version: int,
+        *ways: Callable[[], Payload],
+        buckets: Callable[[], Iterable[Payload]] | None = None,
+    ) -> None:
         """Sends every engine a policy's weights, after earlier deliveries have arrived.
 
-        Engines load and prove them in the background, while requests wait; `heal` and `settle` raise failures.
-        `elsewhere` makes the payload for engines to which the weights are `OutOfReach`.
+        Engines load and prove them in the background, while requests wait; `heal` and `settle` raise failures. An
+        engine to which a way is `OutOfReach` gets the next one's payload. `buckets` come before all ways, and block.
         """
         self.settle()
-        self._payloads[payload.policy] = _Sent(ray.put(payload), elsewhere)
-        self._held[payload.policy] = payload.version
-        for member in self._members:
-            # A pending check would return the earlier versions.
-            member.pending, member.lacking_seconds = self._update(member, payload.policy), 0.0
+        self._payloads[policy] = _Sent(buckets, ways)
+        self._held[policy] = version
+        self._update(self._members, policy)
 
     def settle(self) -> None:
         """Blocks until the engines have started and have proven all deliveries. Raises as `heal`."""
@@ -108,8 +112,7 @@ class EnginePool:
 
     def sleep(self) -> None:
         """Has all engines release their GPUs' memory until their next request or delivery. Blocks until they have."""
-        calls = [member.actor.sleep.remote() for member in self._members]
-        ray.wait(calls, num_returns=len(calls), timeout=self.timeout)
+        self._wait([member.actor.sleep.remote() for member in self._members])
 
     def heal(self) -> None:
         """Checks all engines without blocking: starts new ones, and sends the weights to ones that restarted.
@@ -145,17 +148,16 @@ class EnginePool:
             member.lacking_seconds = member.lacking_seconds or 0.0
             return
         except OutOfReach:
-            if member.elsewhere:
+            member.misses += 1
+            if all(member.misses >= len(sent.ways) + (sent.buckets is not None) for sent in self._payloads.values()):
                 raise
-            member.elsewhere = True
-            member.pending = self._update(member)
+            self._update([member])
             return
         if all(held.get(name) == version for name, version in self._held.items()):
             member.lacking_seconds = None
             return
         self.restarts += 1
-        member.lacking_seconds = member.lacking_seconds or 0.0
-        member.pending = self._update(member)
+        self._update([member])
 
     def close(self) -> None:
         refs = [member.actor.close.remote() for member in self._members]
@@ -163,10 +165,46 @@ class EnginePool:
         for member in self._members:
             ray.kill(member.actor)
 
-    def _update(self, member: _Member, *policies: str) -> Any:
-        """Sends an engine the weights of these policies, or of all."""
+    def _update(self, members: Sequence[_Member], *policies: str) -> None:
+        """Sends engines the weights of these policies, or of all."""
         sent = [self._payloads[policy] for policy in policies or self._payloads]
-        return member.actor.update.remote([each.reference(elsewhere=member.elsewhere) for each in sent])
+        for member in members:
+            member.lacking_seconds = member.lacking_seconds or 0.0
+        for each in sent:
+            members = self._send_buckets(members, each)
+        for member in members:
+            references = [each.reference(member.misses) for each in sent]
+            # A pending check would return the earlier versions.
+            member.pending = member.actor.update.remote([reference for reference in references if reference])
+
+    def _send_buckets(self, members: Sequence[_Member], sent: _Sent) -> list[_Member]:
+        """Sends engines one bucket after another. Returns engines that did not fail; the next check raises failures."""
+        reached = [member for member in members if not sent.reference(member.misses)]
+        others = [member for member in members if sent.reference(member.misses)]
+        if not reached or sent.buckets is None:
+            return others
+        # Engines start before learners hold a buffer, since they check how much memory is free.
+        self._wait([member.actor.versions.remote() for member in reached])
+        for payload in sent.buckets():
+            reference = ray.put(payload)
+            for member in reached:
+                member.pending = member.actor.update.remote([reference])
+            self._wait([member.pending for member in reached])
+            reached = [member for member in reached if _succeeded(member.pending)]
+            if not reached:
+                break
+        return others + reached
+
+    def _wait(self, calls: Sequence[Any]) -> None:
+        ray.wait(list(calls), num_returns=len(calls), timeout=self.timeout)
+
+
+def _succeeded(ref: Any) -> bool:
+    try:
+        ray.get(ref, timeout=0)
+    except RayError:
+        return False
+    return True
 
 
 def _answer(ref: Any) -> Any:

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-import ray
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from envs.errors import SealError
+from policies.engine.buckets import SharedBuffer, release_shared
 from policies.engine.stored import StoredWeights, store
 from policies.models import ModelFolder
 from seal_ray.config.resolve import Resolved
@@ -24,6 +23,7 @@ from seal_ray.grpo.packing import Groups, Packed, collate, pack
 from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.grpo.schedule import rate_factor
 from seal_ray.rllib import RowsLearner
+from seal_ray.rollout.engine_actor import device_names
 from seal_ray.training.fsdp import mesh_shape, shard_module
 from seal_ray.training.heap import release_memory
 from seal_ray.training.hint_stripped import (
@@ -34,11 +34,9 @@ from seal_ray.training.hint_stripped import (
     logprob_gaps,
     loss_metrics,
 )
-from seal_ray.training.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, is_sharded, whole
-from seal_ray.training.weights import DTYPES, export_adapter, export_model, full_weights
+from seal_ray.training.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, gathered, is_sharded, whole
+from seal_ray.training.weights import DTYPES, by_checkpoint_name, export_adapter, export_model, full_weights
 
-MINIBATCHES = "minibatches"
-"""Column: a learner's share of each minibatch of the round, in the order of the gradient steps."""
 PROXIMAL = "proximal_logprobs_M"
 """The learner's own log-probs of a micro-batch before the round's first step; None if none is needed."""
 
@@ -84,6 +82,7 @@ class SealLearner(RowsLearner):
         self.counted = Counts()
         self._out_of_memory = 0
         self._stored: dict[str, deque[StoredWeights]] = defaultdict(lambda: deque(maxlen=2))
+        self._shared: SharedBuffer | None = None
         self._writers: Any = None
         """The process group of ranks that write shards while they learn."""
         self._written: Any = None
@@ -111,21 +110,16 @@ class SealLearner(RowsLearner):
         if not self._learners.fsdp:
             return False
         # Layer by layer, so that no device holds all weights at any time.
-        shape = mesh_shape(self._all_gather(self.machine))
+        shape = mesh_shape([name.partition("/")[0] for name in self._all_gather(device_names()[0])])
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("machines", "learners")[-len(shape) :])
         for module in modules:
             assert isinstance(module, LMModule)
             shard_module(module, mesh)
         return True
 
-    @property
-    def machine(self) -> str:
-        """The id of the Ray node."""
-        return str(ray.get_runtime_context().get_node_id())
-
-    def learn(self, batch: Mapping[str, Any]) -> None:
-        for module_id, columns in batch.items():
-            self._learn(module_id, columns[MINIBATCHES])
+    def learn(self, minibatches: Mapping[str, Sequence[Minibatch]]) -> None:
+        for module_id, share in minibatches.items():
+            self._learn(module_id, share)
         release_memory()  # an engine on this machine samples next
 
     def _learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> None:
@@ -307,6 +301,21 @@ class SealLearner(RowsLearner):
         self._stored[module_id].append(stored)
         return stored
 
+    def share(
+        self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str
+    ) -> tuple[str, Sequence[Any], int] | None:
+        """Some of a module's weights in a buffer on this learner's device: its name, a handle, a checksum.
+
+        All ranks must call this. The next call releases the buffer; without `shapes` it is all that a call does.
+        """
+        self._shared = None
+        if not shapes:
+            release_shared()
+            return None
+        named = by_checkpoint_name(self._plain(module_id).learning())
+        self._shared = SharedBuffer({name: gathered(named[name], DTYPES[dtype]) for name in shapes})
+        return device_names()[0], self._shared.handle, self._shared.checksum
+
     def export(self, module_id: str, base: ModelFolder, out: Path, adapter: Path | None, *, dtype: str) -> None:
         """Writes a module as a model folder in `dtype`, and what LoRA has learnt to `adapter` too.
 
@@ -384,10 +393,3 @@ class SealLearner(RowsLearner):
 
 _EMPTY = make_row([0, 0], [False, False], [0.0, 0.0], 0.0)
 """A row without sampled tokens, for learners that have fewer micro-batches than others."""
-
-
-def columns(minibatches: Sequence[Minibatch]) -> dict[str, Any]:
-    """The columns of the batch that RLlib carries to one learner."""
-    column = np.empty(len(minibatches), dtype=object)
-    column[:] = minibatches
-    return {MINIBATCHES: column}

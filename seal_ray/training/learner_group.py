@@ -1,25 +1,27 @@
 """`SealLearnerGroup`: distributes a round's rows over the learners, and collects, writes and restores their state."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
 import ray
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE
-from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from envs.errors import SealError
+from policies.engine.buckets import BUCKET, Bucket, bucket_names
 from policies.engine.stored import StoredWeights
 from policies.models import ModelFolder
 from seal_ray.config.resolve import Resolved
 from seal_ray.grpo.packing import shard
 from seal_ray.grpo.rows import Minibatch, Row
-from seal_ray.rllib import RowsLearnerGroup, cause_of, learner_index
+from seal_ray.rllib import RowsLearnerGroup, cause_of, learner_index, minibatch_batch
 from seal_ray.state import read_state, write_state
 from seal_ray.training.hint_stripped import Internalisation
-from seal_ray.training.learner import LEARNT, columns
+from seal_ray.training.learner import LEARNT
+from seal_ray.training.weights import DTYPES
 
 _SHARDS = "shards"
 """Folder of a checkpoint with sharded weights and optimizer, written by all learners."""
@@ -48,10 +50,7 @@ class SealLearnerGroup(RowsLearnerGroup):
     def learn(self, module_id: str, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """One gradient step for each minibatch. Returns the metrics `LEARNT`, over all learners."""
         tokens = sum(each.global_tokens for each in minibatches)
-        batches = [
-            MultiAgentBatch({module_id: SampleBatch(columns(share))}, env_steps=tokens)
-            for share in self._shares(minibatches)
-        ]
+        batches = [minibatch_batch(module_id, share, tokens=tokens) for share in self._shares(minibatches)]
         results = self._on_each(lambda learner, batch: learner.update(batch=batch), batches)
         return {key: float(results[0][module_id][key].peek()) for key in LEARNT}
 
@@ -90,6 +89,23 @@ class SealLearnerGroup(RowsLearnerGroup):
         first: StoredWeights | None = self._on_all(lambda learner: learner.store(module_id, shapes, dtype))[0]
         assert first is not None, "the first learner has it"
         return first
+
+    def buckets(self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> Iterator[Bucket]:
+        """A module's weights for engines on the learners' devices. A bucket is there until the next is requested.
+
+        Raises `SealError` if learners do not hold the same weights.
+        """
+        parts = bucket_names(shapes, DTYPES[dtype].itemsize, BUCKET)
+        try:
+            for names in parts:
+                part = {name: shapes[name] for name in names}
+                shared = self._on_all(partial(_share, module_id=module_id, shapes=part, dtype=dtype))
+                devices, handles, checksums = zip(*shared, strict=True)
+                if len(set(checksums)) > 1:
+                    raise SealError("learner: the learners do not hold the same weights.")
+                yield Bucket(part, dtype, checksums[0], dict(zip(devices, handles, strict=True)), names is parts[-1])
+        finally:
+            self._on_all(partial(_share, module_id=module_id, shapes={}, dtype=dtype))
 
     def copied(self, stored: StoredWeights) -> dict[str, Any]:
         """Copies of the stored weights, for any machine."""
@@ -223,6 +239,10 @@ class SealLearnerGroup(RowsLearnerGroup):
             raise
         results: list[R] = ray.get(calls)
         return results
+
+
+def _share(learner: Any, **what: Any) -> Any:
+    return learner.share(**what)
 
 
 def _is_whole(folder: Path) -> bool:

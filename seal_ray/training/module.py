@@ -150,14 +150,17 @@ def whole(tensor: Tensor, *, copy: bool = True, dtype: torch.dtype | None = None
 
     A sharded tensor is gathered to the first rank, after each rank has converted its part; all ranks must call this.
     """
+    value, mesh = gathered(tensor, dtype), getattr(tensor, "device_mesh", None)
+    if mesh is not None and mesh.get_rank():
+        return torch.empty(0, dtype=value.dtype, device=value.device)
+    return value.to("cpu", copy=copy)
+
+
+def gathered(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The whole tensor on this rank's device, in that type; not copied if it is there. All ranks must call this."""
     value: Any = tensor.detach().to(dtype)
-    if is_sharded(value):
-        first = value.device_mesh.get_rank() == 0
-        value = value.full_tensor()
-        if not first:
-            return torch.empty(0, dtype=value.dtype, device=value.device)
-    on_cpu: Tensor = value.to("cpu", copy=copy)
-    return on_cpu
+    whole_value: Tensor = value.full_tensor() if is_sharded(value) else value
+    return whole_value
 
 
 def fill(tensor: Tensor, value: Tensor) -> None:

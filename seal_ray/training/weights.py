@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,17 +16,24 @@ from policies.models.writing import write_model
 
 _PREFIX = "language_model."
 _EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
+T = TypeVar("T", bound=torch.Tensor)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def full_weights(
     state: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], dtype: str
 ) -> dict[str, torch.Tensor]:
-    """The checkpoint's tensors (names of `shapes`) in the engine's dtype. A tied output layer is the embedding."""
+    """The checkpoint's tensors (names of `shapes`) in the engine's dtype."""
+    named = by_checkpoint_name(state)
+    return {name: named[name].to(DTYPES[dtype]) for name in shapes}
+
+
+def by_checkpoint_name(state: Mapping[str, T]) -> dict[str, T]:
+    """A module's tensors by their names in a checkpoint. A tied output layer is the embedding."""
     named = {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
     if _EMBEDDING in named:
         named.setdefault(_OUTPUT, named[_EMBEDDING])
-    return {name: named[name].to(DTYPES[dtype]) for name in shapes}
+    return named
 
 
 def lora_adapter(state: Mapping[str, torch.Tensor], *, rank: int, alpha: int) -> Adapter:

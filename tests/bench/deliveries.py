@@ -63,11 +63,12 @@ def main() -> None:
         peaks: dict[str, int] = {}
 
         def deliver(version: int, *, stores: bool) -> None:
-            pool.deliver(Payload(BASE, version, weights=store(weights) if stores else dict(weights)))
+            payload = Payload(BASE, version, weights=store(weights) if stores else dict(weights))
+            pool.deliver(BASE, version, lambda: payload)
             pool.settle()
 
         def deliver_adapter(version: int) -> None:
-            pool.deliver(Payload("a", version, adapter=adapter))
+            pool.deliver("a", version, lambda: Payload("a", version, adapter=adapter))
             pool.settle()
 
         for number in range(2 * ROUNDS + 1):

@@ -14,7 +14,7 @@ from policies.engine import GenRequest, GenResult
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from tests.policies.contract import PROMPT
 from tests.policies.models import load, load_adapted, logprobs_of, random_adapter, random_qwen2
-from tests.policies.served import Served
+from tests.policies.served import Served, update_in_buckets
 
 ROUNDING = 0.15
 """Nats by which log-probs in bfloat16 may differ on average from those in float32."""
@@ -64,7 +64,10 @@ def test_log_probs_are_the_models_before_and_after_each_delivery(
         assert mean_error(served, load(other)) > 5 * ROUNDING
         served.runner.run(served.engine.update_weights(load_file(other / "model.safetensors"), version))
         assert mean_error(served, load(other)) < ROUNDING
-    served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), 3))
+    other = random_qwen2(tmp_path / "buckets", seed=3)
+    update_in_buckets(served, other, 3, device="cuda", dtype="bfloat16")
+    assert mean_error(served, load(other)) < ROUNDING
+    served.runner.run(served.engine.update_weights(load_file(folder / "model.safetensors"), 4))
 
 
 def test_an_adapter_arrives_and_the_base_stays(served: Served[VllmEngine], folder: Path) -> None:

@@ -82,7 +82,7 @@ class SpoilsOneRank(WeightsExtension):
             super().load_adapter(own, name, number)
 
     def _changed(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        if not self._spoiled:
+        if self._spoiled not in tensors:
             return tensors
         changed = tensors[self._spoiled].clone()
         changed.view(-1)[-1] *= 1 + 1e-6

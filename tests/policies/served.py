@@ -10,7 +10,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from policies.engine import BASE, Adapter, Engine, GenRequest, GenResult
+from policies.engine.buckets import Bucket, SharedBuffer, bucket_names
+from policies.engine.requests import checkpoint_shapes
 from policies.engine.vllm_engine import VllmEngine
+from seal_ray.training.weights import DTYPES
 from tests.policies.models import random_llama, random_qwen2
 
 E = TypeVar("E", bound=Engine)
@@ -39,6 +42,26 @@ class Served(Generic[E]):
     def close(self) -> None:
         self.runner.run(self.engine.close())
         self.runner.close()
+
+
+def update_in_buckets(
+    served: Served[VllmEngine],
+    folder: Path,
+    version: int,
+    *,
+    limit: int = 1,
+    device: str = "cpu",
+    dtype: str = "float32",
+) -> None:
+    """Updates the engine by buffers on its device, with a layer in each at most if the limit is 1."""
+    weights = {name: tensor.to(device, DTYPES[dtype]) for name, tensor in weights_of(folder).items()}
+    parts = bucket_names(checkpoint_shapes(folder), 4, limit)
+    for names in parts:
+        part = {name: weights[name] for name in names}
+        shared = SharedBuffer(part)
+        shapes = {name: tuple(tensor.shape) for name, tensor in part.items()}
+        bucket = Bucket(shapes, dtype, shared.checksum, {}, is_last=names is parts[-1])
+        served.runner.run(served.engine.update_bucket(bucket, [shared.handle], version))
 
 
 class Updated(Served[E]):

@@ -16,7 +16,7 @@ from policies.engine.adapters import lora_tensor_names
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from tests.policies.contract import PROMPT
 from tests.policies.models import greedy, load, load_adapted, logprobs_of, random_adapter, random_qwen2
-from tests.policies.served import VllmServed
+from tests.policies.served import VllmServed, update_in_buckets
 
 SHAPE = {"vocab_size": 500, "num_key_value_heads": 1}
 """Both ranks have the one head of keys and values, and the second has fewer rows of the embeddings."""
@@ -68,8 +68,12 @@ def test_a_tensor_that_is_stale_on_one_rank_is_a_delivery_error(served: Divided,
         served.call_workers("spoil", name)
         with pytest.raises(DeliveryError, match="does not compute with version 2 in: "):
             served.update(new, 2)
+        with pytest.raises(DeliveryError, match="does not compute with version 2 in: "):
+            update_in_buckets(served, new, 2)
     served.call_workers("spoil", "")
-    served.update(new, 2)
+    update_in_buckets(served, new, 2)
+    served.check(load(new), BASE)
+    served.update(new, 2)  # what a restart brings back
     for module in ("self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj"):
         for half in lora_tensor_names(f"{LAYER}.{module}"):
             served.call_workers("spoil", half)

@@ -4,17 +4,19 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from policies.engine import DeliveryError, EngineDead, GenRequest, GenResult
+from policies.engine import BASE, DeliveryError, EngineDead, GenRequest, GenResult
+from policies.engine.buckets import Bucket, SharedBuffer
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
 from policies.engine.vllm_setup import start_llm
 from tests.policies.contract import PROMPT, EngineContract, check_alone_is_the_same, check_versions, mixed_requests
-from tests.policies.models import random_qwen2
-from tests.policies.served import Updated, like, load_any, weights_of
+from tests.policies.models import greedy, random_qwen2
+from tests.policies.served import Updated, like, load_any, update_in_buckets, weights_of
 
 Base = Updated[VllmEngine]
 
@@ -174,3 +176,30 @@ def test_one_stale_tensor_is_a_delivery_error(served: Base, tmp_path: Path) -> N
     keep("")
     served.runner.run(served.engine.update_weights(new, 4))
     assert set(served.one(GenRequest(PROMPT, max_tokens=2)).versions_T) == {4}
+
+
+def test_buckets_bring_all_weights_and_nothing_is_sampled_before_the_last(served: Base, tmp_path: Path) -> None:
+    new = like(served.folder, tmp_path / "new", seed=52)
+    for limit in (1, 1 << 30):
+        served.reset()
+        update_in_buckets(served, new, 5, limit=limit)
+        result = served.one(GenRequest(PROMPT, max_tokens=12, temperature=0.0))
+        assert list(result.token_ids_T) == greedy(load_any(new), PROMPT, 12)
+        assert set(result.versions_T) == {5}
+        assert result.cached_tokens == 0
+    other, engine = weights_of(like(served.folder, tmp_path / "other", seed=53)), served.engine
+    tensors = {name: other[name] for name in ("model.norm.weight", "lm_head.weight")}
+    shared = SharedBuffer(tensors)
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    bucket = Bucket(shapes, "float32", shared.checksum, {}, is_last=False)
+    served.runner.run(engine.update_bucket(bucket, [shared.handle], 6))
+    assert engine.report().versions == {BASE: 5}
+    for wrong, message in (
+        (replace(bucket, checksum=shared.checksum + 1), "does not hold the weights that were sent"),
+        (replace(bucket, is_last=True), "version 6 lacks model.embed_tokens.weight, "),
+    ):
+        with pytest.raises(DeliveryError, match="restart"):
+            served.one(GenRequest(PROMPT, max_tokens=1))
+        with pytest.raises(DeliveryError, match=message):
+            served.runner.run(engine.update_bucket(wrong, [shared.handle], 6))
+    served.reset(7)

@@ -33,8 +33,10 @@ def test_a_gpu_holds_the_larger_of_what_computes() -> None:
         return gpu_needs(parts(spec, check_model(spec.solver, weights=False)), spec, 80 << 30)
 
     awake, playing = on_a_gpu(), on_a_gpu("engine.sleep=true")
-    assert playing.keys() == {"a learner at rest", "an engine", "contexts"}
-    assert sum(awake.values()) - sum(playing.values()) == awake["a learner"] - playing["a learner at rest"] > 4 << 30
+    assert playing.keys() == {"a learner that delivers", "an engine", "contexts"}
+    assert (
+        sum(awake.values()) - sum(playing.values()) == awake["a learner"] - playing["a learner that delivers"] > 4 << 30
+    )
     learning = on_a_gpu("engine.sleep=true", "engine.gpu_memory_share=0.05")
     assert learning.keys() == {"a learner", "an engine asleep", "contexts"}
     assert learning["a learner"] == awake["a learner"]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +13,9 @@ import pytest
 import ray
 
 from policies.engine import BASE, DeliveryError, Engine, EngineDead, GenRequest, GenResult
+from policies.engine.buckets import Bucket
 from seal_ray.config.schema import EngineSection
-from seal_ray.rollout.engine_actor import EngineSpec, Payload
+from seal_ray.rollout.engine_actor import EngineSpec, Payload, device_names
 from seal_ray.rollout.engine_pool import EngineLost, EnginePool, RemoteEngine
 from tests.policies.scripted_engine import ScriptedEngine
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY
@@ -23,6 +24,8 @@ pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
 REFUSED, ENDLESS = 7, 8
 """Versions that the engine does not take, and that it takes for ever."""
+PROVEN, UNPROVEN = 1, 2
+"""Checksums of buckets that the engine takes, and that it refuses."""
 SECONDS = 1.0
 """The duration of an update."""
 
@@ -37,6 +40,12 @@ class _Slow(ScriptedEngine):
             raise DeliveryError("it computes with other weights")
         await super().update_weights(weights, version)
 
+    async def update_bucket(self, bucket: Bucket, handles: Sequence[Sequence[Any]], version: int) -> None:
+        if bucket.checksum == UNPROVEN:
+            raise DeliveryError(f"{handles[0][0]} is not the one that was sent")
+        if bucket.is_last:
+            await super().update_weights({}, version)
+
 
 async def _slow(_: EngineSpec) -> Engine:
     return _Slow()
@@ -48,15 +57,33 @@ def started(engines: int) -> Iterator[EnginePool]:
     spec = EngineSpec("", "", None, context=64, dtype="float32", concurrent=1, factory=_slow)
     pool = EnginePool(spec, [-1] * engines, EngineSection(num_cpus_per_engine=0.1), timeout=600.0)
     try:
-        pool.deliver(_version(1))
+        _deliver(pool, 1)
         pool.settle()
         yield pool
     finally:
         pool.close()
 
 
-def _version(number: int) -> Payload:
-    return Payload(BASE, number, weights={})
+def _deliver(pool: EnginePool, number: int) -> None:
+    pool.deliver(BASE, number, lambda: Payload(BASE, number, weights={}))
+
+
+def _deliver_in_buckets(pool: EnginePool, number: int, *checksums: int, device: str = "") -> list[int]:
+    """Two buckets for engines on this device, or on the machine's CPU, and a file for others.
+
+    Returns the numbers of buckets that were made.
+    """
+    made = []
+
+    def buckets() -> Iterator[Payload]:
+        for place, checksum in enumerate(checksums):
+            made.append(place)
+            handles = {device or device_names()[0]: (f"buffer {place}",)}
+            bucket = Bucket({}, "float32", checksum, handles, is_last=place == len(checksums) - 1)
+            yield Payload(BASE, number, bucket=bucket)
+
+    pool.deliver(BASE, number, lambda: Payload(BASE, number, weights={}), buckets=buckets)
+    return made
 
 
 def _ask(actor: Any, version: int) -> GenResult:
@@ -76,7 +103,7 @@ def _ask(actor: Any, version: int) -> GenResult:
 def test_a_delivery_runs_in_the_background_and_requests_and_the_next_one_wait() -> None:
     with started(2) as pool:
         began = time.monotonic()
-        pool.deliver(_version(2))
+        _deliver(pool, 2)
         pool.heal()
         assert time.monotonic() - began < SECONDS
         for actor in pool.actors:
@@ -88,7 +115,7 @@ def test_a_delivery_runs_in_the_background_and_requests_and_the_next_one_wait() 
             asyncio.run(earlier.generate(GenRequest((1,), max_tokens=1)))
         began = time.monotonic()
         for number in (3, 4):
-            pool.deliver(_version(number))
+            _deliver(pool, number)
         assert time.monotonic() - began >= SECONDS
         pool.settle()
         assert ray.get([actor.versions.remote() for actor in pool.actors]) == [{BASE: 4}] * 2
@@ -115,16 +142,44 @@ def _waiting(pool: EnginePool, version: int) -> Iterator[None]:
 
 def test_the_next_delivery_raises_if_an_engine_did_not_take_its_weights() -> None:
     with started(1) as pool:
-        pool.deliver(_version(REFUSED))
+        _deliver(pool, REFUSED)
         refused = pytest.raises(DeliveryError, match="it computes with other weights")
         with _waiting(pool, REFUSED), refused:
-            pool.deliver(_version(9))
+            _deliver(pool, 9)
+
+
+def test_buckets_reach_engines_on_the_learners_device_and_others_get_a_file() -> None:
+    with started(2) as pool:
+        began = time.monotonic()
+        assert _deliver_in_buckets(pool, 2, PROVEN, PROVEN) == [0, 1]
+        pool.settle()
+        assert time.monotonic() - began < SECONDS, "no file was sent"
+        (pid,) = ray.get(pool.actors[0].processes.remote())
+        os.kill(pid, signal.SIGKILL)
+        until_restarted = time.monotonic() + 60.0
+        while not pool.restarts and time.monotonic() < until_restarted:
+            pool.heal()
+        pool.settle()
+        assert pool.restarts == 1
+        assert _deliver_in_buckets(pool, 3, PROVEN, PROVEN, device="elsewhere") == [0]
+        pool.settle()
+        assert ray.get([actor.versions.remote() for actor in pool.actors]) == [{BASE: 3}] * 2
+        assert _deliver_in_buckets(pool, 4, PROVEN, PROVEN) == [], "they have not reached it before"
+        pool.settle()
+        assert pool.restarts == 1
+
+
+def test_an_engine_that_refuses_a_bucket_gets_no_more_and_the_failure_is_raised() -> None:
+    with started(1) as pool:
+        assert _deliver_in_buckets(pool, 2, PROVEN, UNPROVEN, PROVEN) == [0, 1]
+        with pytest.raises(DeliveryError, match="buffer 1 is not the one that was sent"):
+            pool.settle()
 
 
 def test_an_engine_that_never_takes_its_weights_is_given_up() -> None:
     with started(1) as pool:
         pool.timeout = 1.0  # a start may take longer
-        pool.deliver(_version(ENDLESS))
+        _deliver(pool, ENDLESS)
         lost = pytest.raises(EngineLost, match=r"not ready within 1 s \(fault_tolerance.engine_timeout\)")
         with _waiting(pool, ENDLESS), lost:
             pool.settle()

@@ -19,12 +19,14 @@ from torch import Tensor
 
 from envs.errors import SealError
 from envs.roles import SOLVER
+from policies.engine.buckets import loaded_module, open_buffer
+from policies.engine.requests import checkpoint_shapes
 from policies.models import open_model
 from seal_ray.grpo.rows import Minibatch
 from seal_ray.training import learner_group
 from seal_ray.training.fsdp import mesh_shape
 from seal_ray.training.learner_group import LearnerTimeout, SealLearnerGroup
-from seal_ray.training.weights import export_adapter, export_model
+from seal_ray.training.weights import export_adapter, export_model, full_weights
 from tests.policies.models import VOCABULARY
 from tests.seal_ray.training.learners import (
     OFF_POLICY_WEIGHT,
@@ -193,6 +195,25 @@ def test_the_first_learner_writes_the_model_and_what_lora_has_learnt(case: Case,
         export_adapter(base, state, tmp_path / "expected", **lora)
         for file in adapter.iterdir():
             assert file.read_bytes() == (tmp_path / "expected" / file.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "case", [("local", "full"), ("fsdp", "full"), ("fsdp-tied", "full")], indirect=True, ids="-".join
+)
+def test_buckets_have_the_whole_weights(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seal_ray.training.learner_group.BUCKET", 1)
+    shapes = checkpoint_shapes(Path(case.config.spec.solver.model))
+    expected = full_weights(case.group.module_weights(SOLVER), shapes, "bfloat16")
+    received: dict[str, Tensor] = {}
+    buckets = []
+    for bucket in case.group.buckets(SOLVER, shapes, "bfloat16"):
+        assert len({loaded_module(name) for name in bucket.shapes}) == 1
+        (handle,) = bucket.handles.values()
+        received |= open_buffer(handle, bucket.shapes, bucket.dtype, bucket.checksum, torch.device("cpu"))
+        buckets.append(bucket)
+    assert [bucket.is_last for bucket in buckets] == [False] * (len(buckets) - 1) + [True]
+    assert received.keys() == expected.keys()
+    assert all(torch.equal(received[name], tensor) for name, tensor in expected.items())
 
 
 @pytest.mark.parametrize("case", [("local", "full"), ("ddp", "lora")], indirect=True, ids="-".join)
