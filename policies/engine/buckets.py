@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 BUCKET = 1 << 30
 """Largest number of bytes in a bucket, unless a layer or a tensor alone has more."""
-_CHUNK = 1 << 24
-"""Words that a checksum reads at a time, since it needs eight bytes for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +96,18 @@ def _reductions() -> Any:
     return reductions
 
 
-def checksum(tensor: torch.Tensor) -> int:
-    """A sum in which every two bytes count with their place, exact in any order of addition."""
+def checksum(tensor: torch.Tensor, *, chunk: int = 1 << 24) -> int:
+    """A sum in which every two bytes count with their place, exact in any order of addition.
+
+    It reads `chunk` values at a time, since it needs eight bytes for each.
+    """
     import torch
 
     words = tensor.reshape(-1).view(torch.int16)
-    places = torch.arange(1, min(len(words), _CHUNK) + 1, device=words.device)
+    places = torch.arange(1, min(len(words), chunk) + 1, device=words.device)
     total = torch.zeros((), dtype=torch.int64, device=words.device)
-    for number, chunk in enumerate(torch.split(words, _CHUNK)):
-        total += (chunk.long() * (places[: len(chunk)] + number * _CHUNK)).sum()
+    for number, part in enumerate(torch.split(words, chunk)):
+        total += (part.long() * (places[: len(part)] + number * chunk)).sum()
     return int(total)
 
 
