@@ -202,6 +202,7 @@ def start_engines(spec: RunSpec, agent: AgentSpec) -> EnginePool:
         threads=spec.engine.threads,
         tensor_parallel=spec.engine.tensor_parallel,
         can_sleep=spec.engine.sleep,
+        batch_invariant=spec.engine.batch_invariant,
         factory=spec.engine_factory,
         agent=agent.name,
     )

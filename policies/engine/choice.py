@@ -61,6 +61,7 @@ async def start_engine(
     threads: int | None = None,
     tensor_parallel: int = 1,
     can_sleep: bool = False,
+    batch_invariant: bool = False,
 ) -> Engine:
     """Starts an engine of that kind; "auto" is vLLM if it is installed.
 
@@ -78,7 +79,7 @@ async def start_engine(
         return await TransformersEngine.start(settings)
     if default_kind() != "vllm":
         raise UserError("engine: vllm is not installed; install the cpu or gpu extra, or use transformers.")
-    prepare_environment(threads)
+    prepare_environment(threads, batch_invariant=batch_invariant)
     from vllm.platforms import current_platform
 
     dtype = choose_dtype(dtype, on_gpu=(on_gpu := current_platform.is_cuda_alike()))

@@ -78,8 +78,10 @@ class VllmSettings:
     worker_extension: str = "policies.engine.vllm_worker.WeightsExtension"
 
 
-def prepare_environment(threads: int | None) -> None:
+def prepare_environment(threads: int | None, *, batch_invariant: bool = False) -> None:
     """Sets the environment that vLLM reads when it is first imported."""
+    if batch_invariant:
+        os.environ["VLLM_BATCH_INVARIANT"] = "1"
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if threads is not None:

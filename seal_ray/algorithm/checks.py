@@ -43,7 +43,7 @@ def check_run(spec: RunSpec, *, weights: bool = True) -> ModelFolder:
     model = check_model(spec.solver, weights=weights)
     _check_engine("engine.kind", spec.engine.kind, model, spec.engine)
     _check_training(spec.training, spec.learners)
-    _check_sleep(spec)
+    _check_gpu_settings(spec)
     for registry, name in ((REWARDS, spec.environment.reward), (ADVANTAGES, spec.training.advantage)):
         if not callable(registry.make(name)):
             raise UserError(f"{registry.key}: {name} cannot be called.")
@@ -98,13 +98,14 @@ def _check_engine(key: str, kind: str, model: ModelFolder, engine: schema.Engine
         )
 
 
-def _check_sleep(spec: RunSpec) -> None:
+def _check_gpu_settings(spec: RunSpec) -> None:
     engine = spec.engine
     if engine.sleep and spec.training.staleness:
         raise UserError("engine.sleep: with training.staleness=1 engines play while learners compute; leave one out.")
     is_able = engine.num_gpus_per_engine and "transformers" not in (engine.kind, default_kind())
-    if engine.sleep and not is_able and spec.engine_factory is None:
-        raise UserError("engine.sleep: it needs vLLM on GPUs, and engine.num_gpus_per_engine above 0.")
+    for name in ("sleep", "batch_invariant"):
+        if getattr(engine, name) and not is_able and spec.engine_factory is None:
+            raise UserError(f"engine.{name}: it needs vLLM on GPUs, and engine.num_gpus_per_engine above 0.")
 
 
 def _check_training(training: schema.TrainingSection, learners: schema.LearnersSection) -> None:

@@ -33,13 +33,11 @@ class EnvironmentSection(Section):
     """The training tasks, the rules of a dialogue, and its reward."""
 
     source: str = GENERATED
-    """Task source of the training tasks: a name, package.module:NAME, or a mixture such as ONE:0.75+OTHER:0.25
-    (docs/sources.md)."""
+    """Source of the training tasks: a name, package.module:NAME, or a mixture ONE:0.75+OTHER:0.25 (docs/sources.md)."""
     split: str = "train"
     """Split that training tasks come from."""
     split_scheme: str | None = None
-    """How the source divides its tasks into splits, or a JSON file. The benchmark has scenario and the leaky category.
-    None is the source's default."""
+    """How tasks are split, or a JSON file. The benchmark has scenario and category; None is the source's default."""
     categories: Annotated[list[str], Field(min_length=1)] | None = None
     """Task categories, drawn in turn; None is all categories of the source."""
     difficulty: str | None = None
@@ -78,6 +76,8 @@ class EngineSection(Section):
     """Largest share of a GPU's memory for an engine's weights and cache; it must be free when the engine starts."""
     sleep: bool = False
     """Whether engines release their GPU's memory while learners compute; vLLM on GPUs only."""
+    batch_invariant: bool = False
+    """Whether log-probs are independent of other requests, which is slower; vLLM on GPUs only (H100 or newer)."""
 
 
 class SolverSection(Section):

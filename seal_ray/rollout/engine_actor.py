@@ -35,6 +35,7 @@ class EngineSpec:
     threads: int | None = None
     tensor_parallel: int = 1
     can_sleep: bool = False
+    batch_invariant: bool = False
     factory: Callable[["EngineSpec"], Awaitable[Engine]] | None = None
     agent: str = "solver"
 

@@ -43,9 +43,10 @@ def test_a_gpu_holds_the_larger_of_what_computes() -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("engine.num_gpus_per_engine=0.5", "engine.kind=transformers")])
-def test_only_vllm_on_gpus_can_sleep(words: tuple[str, ...]) -> None:
-    spec = make_config(["tiny", "vanilla"], overrides=["engine.sleep=true", *words]).spec
-    assert refusal(check_run, spec).startswith("engine.sleep: it needs vLLM on GPUs")
+@pytest.mark.parametrize("name", ["sleep", "batch_invariant"])
+def test_only_vllm_on_gpus_can_sleep_or_be_batch_invariant(name: str, words: tuple[str, ...]) -> None:
+    spec = make_config(["tiny", "vanilla"], overrides=[f"engine.{name}=true", *words]).spec
+    assert refusal(check_run, spec).startswith(f"engine.{name}: it needs vLLM on GPUs")
 
 
 def test_engines_that_play_while_learners_learn_cannot_sleep() -> None:
