@@ -56,7 +56,7 @@ def started_with(
         return settings
 
     platform = type(current_platform)
-    monkeypatch.setattr(choice, "prepare_environment", lambda threads: None)  # of a process of its own
+    monkeypatch.setattr(choice, "prepare_environment", lambda threads, **_: None)  # of a process of its own
     monkeypatch.setattr(platform, "is_cuda_alike", lambda _: bool(gpu))
     monkeypatch.setattr(platform, "get_device_total_memory", lambda *_: gpu, raising=False)
     monkeypatch.setattr(VllmEngine, "start", settings_alone)

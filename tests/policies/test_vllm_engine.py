@@ -13,7 +13,7 @@ import pytest
 from policies.engine import BASE, DeliveryError, EngineDead, GenRequest, GenResult
 from policies.engine.buckets import Bucket, SharedBuffer
 from policies.engine.vllm_engine import VllmEngine, VllmSettings
-from policies.engine.vllm_setup import start_llm
+from policies.engine.vllm_setup import prepare_environment, start_llm
 from tests.policies.contract import PROMPT, EngineContract, check_alone_is_the_same, check_versions, mixed_requests
 from tests.policies.models import greedy, random_qwen2
 from tests.policies.served import Updated, like, load_any, update_in_buckets, weights_of
@@ -125,12 +125,15 @@ def test_a_killed_core_is_noticed_and_a_restart_brings_the_weights_back(
     assert "started once more" in caplog.text
 
 
-def test_the_core_computes_with_as_many_threads_as_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cores_environment_has_its_threads_and_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes their number from the environment that it is started in."""
     from vllm.v1.engine.async_llm import AsyncLLM
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(AsyncLLM, "from_engine_args", lambda _: os.environ["OMP_NUM_THREADS"])
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
+    prepare_environment(None, batch_invariant=True)
+    assert os.environ["VLLM_BATCH_INVARIANT"] == "1"
     folder = random_qwen2(tmp_path / "model", seed=0)
     for threads, wanted in ((None, "1"), (2, "2")):
         assert start_llm(VllmSettings(folder, context=64, threads=threads), adapter_slots=1, shapes={}) == wanted
