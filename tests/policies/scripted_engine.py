@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from policies.engine import BASE, Adapter, BadRequest, EngineDead, EngineReport, Finish, GenRequest, GenResult
+from policies.engine.buckets import Bucket, open_buffer
 from policies.engine.requests import RequestChecker
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ScriptedEngine:
         """Every request in order, refused ones included."""
         self.weight_updates: list[tuple[Mapping[str, torch.Tensor], int]] = []
         """Weights and version of every full update."""
+        self._opened: dict[str, torch.Tensor] = {}
         self.adapter_updates: list[tuple[str, Adapter, int]] = []
         """Policy, adapter and version of every adapter update."""
         self.restarts = 0
@@ -83,6 +85,16 @@ class ScriptedEngine:
         self._check_alive()
         self.weight_updates.append((weights, version))
         self._versions[BASE] = version
+
+    async def update_bucket(self, bucket: Bucket, handles: Sequence[Sequence[Any]], version: int) -> None:
+        import torch
+
+        device = torch.device("cpu")
+        opened = open_buffer(handles[0], bucket.shapes, bucket.dtype, bucket.checksum, device)
+        self._opened |= {name: tensor.clone() for name, tensor in opened.items()}
+        if bucket.is_last:
+            whole, self._opened = self._opened, {}
+            await self.update_weights(whole, version)
 
     async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
         if policy == BASE:

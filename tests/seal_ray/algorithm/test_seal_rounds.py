@@ -140,6 +140,29 @@ def deliveries(actor: Any) -> tuple[list[str], dict[str, torch.Tensor]]:
     return found
 
 
+def test_weights_in_buckets_are_the_same_and_a_restarted_engine_gets_them_again(
+    undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seal_ray.training.learner_group.BUCKET", 1)
+    config = small_config(Half(pause=0.1), num_learners=2, num_cpus_per_learner=0.1).engine(num_engines=2)
+    with built(config) as run:
+        run.algorithm.solver.in_buckets = True  # as on GPUs
+        assert run.play(2) == undisturbed.rounds[:2]
+        run.algorithm.solver.settle()
+        actors = run.algorithm.solver.engines.actors
+        for actor in actors:
+            types, last = deliveries(actor)
+            assert types == ["StoredWeights", "dict", "dict"], "the first before the buckets were chosen"
+            held = {f"language_model.{name}": tensor for name, tensor in last.items()}
+            assert_equal({name: held[name] for name in run.weights}, run.weights)
+        killer = kill_soon(ray.get(actors[0].processes.remote()), 0.2)
+        assert run.play(1) == undisturbed.rounds[2:3]
+        killer.join()
+        assert run.algorithm.solver.engines.restarts == 1
+        run.algorithm.solver.settle()
+        assert deliveries(actors[0])[0] == ["dict", "dict"]
+
+
 def test_an_engine_on_another_machine_gets_copies(undisturbed: Undisturbed, tmp_path: Path) -> None:
     """The memory that the learner stores its weights in is not there: it gets the same weights another way."""
     told = Half(pause=0.1, elsewhere=str(tmp_path / "begun"))
