@@ -14,8 +14,7 @@ from envs.folders import check_no_file
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
 from policies.engine.choice import choose_dtype, default_kind
-from policies.models import ModelFolder, open_model
-from policies.solver import Budgets
+from policies.models import open_model
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import check_engine, check_sampling, progress
@@ -31,7 +30,7 @@ from seal_ray.evaluation.records import (
     write_evaluation_log,
     write_summary,
 )
-from seal_ray.evaluation.suites import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
+from seal_ray.evaluation.suites import EvaluationPlan, budgets_for, check_plan, choose_tasks
 from seal_ray.report.files import RunFolder
 from seal_ray.run.checkpoints import model_of, name_of, run_of
 
@@ -83,7 +82,7 @@ def command(
             env, split, limit=limit, categories=category or (), difficulty=difficulty, split_scheme=scheme
         ),
         split_scheme=scheme,
-        budgets=_budgets(opened, context or source.context, response),
+        budgets=budgets_for(opened, context or source.context, response),
         engine=engine or default_kind(),
         dtype=choose_dtype(dtype),
         seeds=seeds,
@@ -160,11 +159,6 @@ def _evaluate(
     if results is not None and grader is not None:
         grading = grader.write_results(results, done.records, plan.model.dialect.name)
         print_line(console, f"official grading: {grading}")
-
-
-def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
-    tokens = min(model.context, MAX_CONTEXT) if context is None else context
-    return Budgets(prompt=tokens, response=min(response, tokens), context=tokens)
 
 
 def environment_of_run(model: str) -> Mapping[str, str]:
