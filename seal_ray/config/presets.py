@@ -24,7 +24,7 @@ from seal_ray.config.sections import (
     is_custom_kind,
     make_section,
     section_class,
-    takes_text,
+    takes,
 )
 
 FOLDER = Path(__file__).parent.parent / "presets"
@@ -194,7 +194,7 @@ def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Va
 
 def _meant(section: str, key: str, value: Any, text: str) -> Any:
     """The value, or its text if the setting takes text: a model may be called 123."""
-    return text if isinstance(value, int | float) and takes_text(fields_of(section)[key]) else value
+    return text if isinstance(value, int | float) and takes(fields_of(section)[key], "string") else value
 
 
 def _layers(document: Mapping[str, Any]) -> list[Values]:

@@ -44,9 +44,9 @@ def allowed(field: FieldInfo) -> str:
     return _words(_schema(field))
 
 
-def takes_text(field: FieldInfo) -> bool:
-    """Whether a field takes any text."""
-    return any(each.get("type") == "string" and not _choices(each) for each in _members(_schema(field)))
+def takes(field: FieldInfo, kind: str) -> bool:
+    """Whether a field takes any value of a kind of JSON schemas, such as "string" or "number"."""
+    return any(each.get("type") == kind and not _choices(each) for each in _members(_schema(field)))
 
 
 def complaint(

@@ -192,7 +192,7 @@ def threshold_lines(comparison: Comparison) -> list[str]:
     if threshold is None:
         return []
     manifest = comparison.manifest
-    measures = [threshold.rounds, threshold.rollouts, *threshold.counted_tokens(comparison)]
+    measures = threshold.counted_times(comparison)
     head = ["arm", "reached by"]
     for measure in measures:
         head += [f"{measure.unit}, median", f"{measure.unit}, restricted mean", "− baseline"]
@@ -200,10 +200,10 @@ def threshold_lines(comparison: Comparison) -> list[str]:
     for results in results_by_arm(comparison, *measures):
         times = threshold.reached(comparison, results[0].arm)
         rows.append([results[0].arm, f"{times.trials - len(times.never)} of {times.trials}"])
-        medians = (times.median_rounds, times.median_rollouts, times.median_tokens)
-        for median, result in zip(medians, results, strict=False):
-            restricted = shown(result.estimate, unit=result.measure.unit)
-            rows[-1] += [shown_number(median), restricted, shown_difference(result)]
+        for result in results:
+            unit = result.measure.unit
+            restricted = shown(result.estimate, unit=unit)
+            rows[-1] += [shown_number(times.medians[unit]), restricted, shown_difference(result)]
     never = [name for arm in manifest.arms for name in threshold.reached(comparison, arm).never]
     censored = f"**{len(never)} never reached it, and are censored at their last round:** {', '.join(never)}."
     return section(
@@ -237,14 +237,14 @@ def efficiency_lines(comparison: Comparison) -> list[str]:
             _mean_cost(comparison, final.arm, tasks_until),
             _mean_cost(comparison, final.arm, rollouts_until),
             shown(final.estimate),
-            shown_number(threshold.reached(comparison, final.arm).median_tasks),
-            shown(tasks.estimate, unit=threshold.tasks.unit),
+            shown_number(threshold.reached(comparison, final.arm).medians["tasks"]),
+            shown(tasks.estimate, unit="tasks"),
             shown_difference(tasks),
         ]
-        for final, tasks in results_by_arm(comparison, FINAL, threshold.tasks)
+        for final, tasks in results_by_arm(comparison, FINAL, threshold.times["tasks"])
     ]
-    tasks = [count for trial in comparison.trials if (count := value_of(trial, threshold.tasks)) is not None]
-    fewest = threshold.fewest_tasks
+    tasks = [count for trial in comparison.trials if (count := value_of(trial, threshold.times["tasks"])) is not None]
+    fewest = threshold.most["tasks"]
     never = (
         f"**No run reached it within fewer than {fewest:.0f} tasks**, as many as the run with the fewest was trained "
         "on: restricted means and their differences mean nothing here."

@@ -60,11 +60,13 @@ class ComparisonPlan:
         """The plan, frozen with these measures. Raises `UserError` for an unknown measure, or without a threshold."""
         if self.threshold is None:
             raise UserError("--threshold: none given; a preregistration needs one, since the default is of the runs.")
-        fields = {name: getattr(self, name) for name in ("rounds", "baseline", "threshold", "match")}
-        arms, seeds = {arm: self.abouts.get(arm, "") for arm in self.arms}, tuple(self.seeds)
-        return Preregistration.freeze(
-            arms=arms, seeds=seeds, settings=self.sections, folder="", measures=tuple(measures), **fields
-        )
+        return Preregistration.freeze(**self.fields(""), settings=self.sections, measures=tuple(measures))
+
+    def fields(self, folder: str) -> dict[str, Any]:
+        """The fields of the manifest of a comparison in that folder."""
+        own = {name: getattr(self, name) for name in ("rounds", "baseline", "threshold", "match")}
+        abouts = {arm: self.abouts.get(arm, "") for arm in self.arms}
+        return {"arms": abouts, "seeds": tuple(self.seeds), "folder": folder, **own}
 
 
 def make_plan(
@@ -216,15 +218,7 @@ def start(
     """
     check_new_folder(out)
     main_cpus = main_process_cpus(plan.arms)
-    manifest = ComparisonManifest(
-        arms={arm: plan.abouts.get(arm, "") for arm in plan.arms},
-        seeds=tuple(plan.seeds),
-        rounds=plan.rounds,
-        baseline=plan.baseline,
-        folder=str(out.resolve()),
-        threshold=plan.threshold,
-        match=plan.match,
-    )
+    manifest = ComparisonManifest(**plan.fields(str(out.resolve())))
     sections = plan.sections
     runs = []
     for arm, seed in manifest.trials():
