@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from hashlib import blake2b
 from typing import Any
 
@@ -210,16 +210,9 @@ class WrittenTaskPool:
         return {
             "retired": self.retired,
             "entries": [
-                {
-                    "task": entry.task,
-                    "specification": entry.specification.dump(),
-                    "provenance": list(astuple(entry.provenance)),
-                    "story": list(entry.story),
-                    "successes": entry.successes,
-                    "counted": entry.counted,
-                    "rollouts": entry.rollouts,
-                    "played": entry.played,
-                }
+                {each.name: getattr(entry, each.name) for each in fields(entry)}
+                | {"specification": entry.specification.dump(), "story": list(entry.story)}
+                | {"provenance": list(astuple(entry.provenance))}
                 for entry in self._entries.values()
             ],
         }

@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,38 +106,15 @@ Report = Callable[[str, int, int, str], None]
 """Called with the stage, the numbers of done and of all, and further information."""
 
 
-@dataclass(frozen=True, slots=True)
-class WarmStartFiles:
-    """The files in the folder of a warm start."""
-
-    out: Path
-
-    @property
-    def work(self) -> Path:
-        return self.out / WORK
-
-    @property
-    def metrics(self) -> JsonLines:
-        return JsonLines(self.work / METRICS)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the model is complete: config.json is written last."""
-        return (self.out / "config.json").is_file()
-
-
-def prepare(plan: WarmStart, out: Path) -> WarmStartFiles:
+def prepare(plan: WarmStart, out: Path) -> None:
     """Prepares the folder for this plan. Raises `UserError` if it holds something else."""
-    files = WarmStartFiles(out)
-    kept = files.work / PLAN
+    kept = out / WORK / PLAN
     if not kept.is_file() and out.is_dir() and any(out.iterdir()):
         raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
     if kept.is_file() and read_text(kept) != plan.as_json():
         raise UserError(f"--out: {out} holds a warm start with other settings; give the same, or another folder.")
-    make_folder(out)
-    files.work.mkdir(exist_ok=True)
+    make_folder(kept.parent)
     replace_file(kept, plan.as_json().encode("utf-8"))
-    return files
 
 
 def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
@@ -149,12 +125,11 @@ def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
     config = plan.config()
     spec = config.spec
     model = check_run(spec)
-    files = prepare(plan, out)
-    if files.finished:
-        return out
-    several = bool(spec.learners.num_learners)
-    with connected() if several else nullcontext(), _learners(config) as learners:
-        _Run(plan, config, model, files, learners, report).learn()
+    prepare(plan, out)
+    if not (out / "config.json").is_file():  # it is written last
+        several = bool(spec.learners.num_learners)
+        with connected() if several else nullcontext(), _learners(config) as learners:
+            _Run(plan, config, model, out, learners, report).learn()
     return out
 
 
@@ -164,17 +139,14 @@ class _Run:
         plan: WarmStart,
         config: SealConfig,
         model: ModelFolder,
-        files: WarmStartFiles,
+        out: Path,
         learners: SealLearnerGroup,
         report: Report,
     ) -> None:
-        self._plan = plan
-        self._solver = config.spec.solver
-        self._engine = config.spec.engine
-        self._model = model
-        self._files = files
-        self._learners = learners
-        self._report = report
+        self._plan, self._model, self._learners, self._report = plan, model, learners, report
+        self._solver, self._engine = config.spec.solver, config.spec.engine
+        self._out, self._work = out, out / WORK
+        self._metrics = JsonLines(self._work / METRICS)
         self._form = ChatFormat.load(model.path, model.dialect)
         self._context = min(self._solver.context, model.context)
         self._held_out = held_out_rows(plan, self._form, context=self._context)
@@ -204,25 +176,25 @@ class _Run:
             if evaluated or step % _SAVE_EVERY == 0:
                 self._save_state(step, batch.next, tokens)
             self._report("learning, steps", step, self._plan.steps, _summary(row))
-        self._export(self._files.out, tokens)
+        self._export(self._out, tokens)
         for name in (_STATE, MODEL):
-            shutil.rmtree(self._files.work / name, ignore_errors=True)
+            shutil.rmtree(self._work / name, ignore_errors=True)
 
     def _restore(self) -> tuple[int, int, int]:
         """Done steps, the next demonstration, and tokens, of the last state. Metrics of later steps are dropped."""
-        state = self._files.work / _STATE
+        state = self._work / _STATE
         settle_folder(state)
         place = {"step": 0, "number": 0, "tokens": 0}
         if (state / _PLACE).is_file():
             place = read_json_object(state / _PLACE)
             self._learners.restore_from_path(str((state / "learners").resolve()))
-        kept = [row for row in self._files.metrics.rows() if int(row["step"]) <= place["step"]]
-        self._files.metrics.replace(kept if place["step"] else [])
+        kept = [row for row in self._metrics.rows() if int(row["step"]) <= place["step"]]
+        self._metrics.replace(kept if place["step"] else [])
         return place["step"], place["number"], place["tokens"]
 
     def _save_state(self, step: int, number: int, tokens: int) -> None:
         """Writes the state; a kill leaves the previous one."""
-        part, whole = (self._files.work / name for name in (f"{_STATE}.part", _STATE))
+        part, whole = (self._work / name for name in (f"{_STATE}.part", _STATE))
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         self._learners.save_to_path(str((part / "learners").resolve()))
@@ -236,7 +208,7 @@ class _Run:
         if self._held_out:
             row["held_out_loss"] = self._learners.loss_of(SOLVER, self._held_out)
         if self._plan.tasks:
-            folder = self._files.work / MODEL
+            folder = self._work / MODEL
             shutil.rmtree(folder, ignore_errors=True)
             self._export(folder, tokens)
             for source in self._plan.sources:
@@ -262,7 +234,7 @@ class _Run:
             gpu_memory_share=self._engine.gpu_memory_share,
             protocol=Protocol(tasks.protocol),
         )
-        out = self._files.work / "evaluations" / f"{step:06d}-{source.replace(':', '.')}"
+        out = self._work / "evaluations" / f"{step:06d}-{source.replace(':', '.')}"
         records = open_folder(plan, out, fresh=True)
         played = asyncio.run(
             evaluate(
@@ -279,7 +251,7 @@ class _Run:
 
     def _export(self, out: Path, tokens: int) -> None:
         """Writes the model; with LoRA its merged weights, and the adapter too."""
-        part = self._files.work / "export.part"
+        part = self._work / "export.part"
         shutil.rmtree(part, ignore_errors=True)
         self._learners.export(SOLVER, self._model, part, dtype="bfloat16", adapter=part / ADAPTER)
         (part / "README.md").write_text(card(self._plan, self._model, tokens), encoding="utf-8")
@@ -293,9 +265,9 @@ class _Run:
         part.rmdir()
 
     def _log(self, row: Mapping[str, Any]) -> None:
-        self._files.metrics.append(row)
+        self._metrics.append(row)
         if "held_out_loss" in row or totals(row):
-            draw(self._files.metrics.rows(), self._files.work / PICTURE, title=self._model.name)
+            draw(self._metrics.rows(), self._work / PICTURE, title=self._model.name)
 
 
 @contextmanager
