@@ -47,7 +47,7 @@ def recorded_windows(spec: RunSpec, *, seed: int | None = None) -> list[list[str
             f"task_writer.update_every: {section.update_every}; set it to the {length} rounds of the windows of {path}."
         )
     windows: dict[int, list[str | None]] = {}
-    for window in read_windows(path, "drafts.jsonl", _Window, "drafts", "task writer"):
+    for window in read_windows(path, "drafts.jsonl", _Window, "task writer"):
         windows[(window.round - 1) // length] = [draft.specification for draft in window.drafts]
     needed = math.ceil(spec.training.rounds / length)
     if needed < 2:
