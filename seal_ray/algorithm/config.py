@@ -147,11 +147,12 @@ class SealConfig(RoundConfig):
         """The resolved settings, cached for a frozen config. Raises `UserError`."""
         if self._is_frozen and self._spec is not None:
             return self._spec
-        return resolve(self)
+        sections = {name: self.section(section) for name, section in SECTIONS.items()}
+        return resolve(self.seed, sections, self.engine_factory)
 
     def freeze(self) -> None:
         """As RLlib's."""
-        self._spec = resolve(self)
+        self._spec = self.spec
         super().freeze()
 
     def to_dict(self) -> dict[str, Any]:

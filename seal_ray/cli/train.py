@@ -154,15 +154,15 @@ def _train(
                     folder = RunFolder(path)
                     folder.write_config({"seed": made.seed, **sections})
                     Signature(path).sign(imports=import_names(sections))
-                    outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
+                    rounds = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
                 break
             except (SealError, RayError) as error:
                 if isinstance(error, UserError) or not left:
                     raise
                 say(f"{' '.join(str(error).split())[:300]}; restarting, {left - 1} more restarts are left")
                 checkpoint = newest()
-    if outcome.stopped:
-        say(f"stopped after round {outcome.rounds}; resume with: seal-ray train --resume {path}")
+    if rounds < spec.training.rounds:
+        say(f"stopped after round {rounds}; resume with: seal-ray train --resume {path}")
     say(f"report: {folder.page}   model: {checkpoints.model_of(str(path))}")
 
 
@@ -259,16 +259,17 @@ def percent(metrics: Mapping[str, float], name: str) -> str:
 
 def presets() -> None:
     """List the presets: a model, and a method or an ablation on top of it."""
-    from seal_ray.config.presets import about, preset_names
+    from seal_ray.config.presets import preset_names, read_preset
 
     table = Table("preset", "about")
-    abouts = {name: about(name) for name in preset_names("method")}
-    ablations = {name: text for name, text in abouts.items() if text.startswith("Ablation")}
-    methods = {name: text for name, text in abouts.items() if name not in ablations}
-    models = {name: about(name) for name in preset_names("model")}
+    models, methods = (
+        [(name, read_preset(name)["about"]) for name in preset_names(kind)] for kind in ("model", "method")
+    )
+    ablations = [row for row in methods if row[1].startswith("Ablation")]
+    methods = [row for row in methods if row not in ablations]
     for group, rows in (("models", models), ("methods", methods), ("ablations", ablations)):
         table.add_row(f"{group}:", "", style="bold")
-        for row in rows.items():
+        for row in rows:
             table.add_row(*row)
         table.add_section()
     make_console().print(table)

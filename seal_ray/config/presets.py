@@ -39,17 +39,7 @@ Values = dict[str, dict[str, Any]]
 def preset_names(kind: str | None = None) -> list[str]:
     """The presets of the package, of one kind ("model" or "method") if it is given."""
     names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-    return [name for name in names if kind is None or _read_preset(name)["kind"] == kind]
-
-
-def about(preset: str) -> str:
-    """The one-line description of a preset."""
-    return str(_read_preset(preset)["about"])
-
-
-def kind_of(preset: str) -> str:
-    """The kind of a preset of the package or a file. Raises `UserError` if there is none."""
-    return str(_read_preset(preset)["kind"])
+    return [name for name in names if kind is None or read_preset(name)["kind"] == kind]
 
 
 def is_preset_file(preset: str) -> bool:
@@ -82,7 +72,7 @@ def read_sections(
     """
     by_kind: dict[str, str] = {}
     for name in presets or ():
-        kind = kind_of(name)
+        kind = read_preset(name)["kind"]
         if kind in by_kind:
             raise UserError(f"preset: {by_kind[kind]} and {name} are both {kind} presets; give one of them.")
         by_kind[kind] = name
@@ -96,7 +86,7 @@ def read_sections(
         seed = document.pop("seed", 0)
         given = _checked(document, raw, file)
     own = merged(given, parse_words(overrides))
-    documents = [_read_preset(by_kind[kind]) for kind in ("model", "method") if kind in by_kind]
+    documents = [read_preset(by_kind[kind]) for kind in ("model", "method") if kind in by_kind]
     under = merged(*(layer for document in documents for layer in _layers(document)))
     source = own.get("environment", {}).get("source")
     if source is not None and source != under.get("environment", {}).get("source"):
@@ -199,11 +189,12 @@ def _meant(section: str, key: str, value: Any, text: str) -> Any:
 
 def _layers(document: Mapping[str, Any]) -> list[Values]:
     """A preset's sections, after the sections of the preset that it is like."""
-    under = _layers(_read_preset(document["like"])) if "like" in document else []
+    under = _layers(read_preset(document["like"])) if "like" in document else []
     return [*under, document["sections"]]
 
 
-def _read_preset(name: str) -> dict[str, Any]:
+def read_preset(name: str) -> dict[str, Any]:
+    """`kind`, `about` and `sections` of a preset of the package or a file. Raises `UserError` if there is none."""
     if is_preset_file(name):
         if not Path(name).is_file():
             near = difflib.get_close_matches(Path(name).stem, preset_names(), n=1)
@@ -211,7 +202,7 @@ def _read_preset(name: str) -> dict[str, Any]:
                 f"preset: there is no file {name!r:.80}; give the path of one"
                 f"{f', or the preset {near[0]}' if near else ', or a preset of `seal-ray presets`'}."
             )
-        return _read_preset_file(Path(name))
+        return _read_file(Path(name))
     if name not in {path.stem for path in FOLDER.glob("*.yaml")}:
         raise unknown_value("preset", name, [*preset_names("method"), *preset_names("model")])
     path = FOLDER / f"{name}.yaml"
@@ -219,7 +210,7 @@ def _read_preset(name: str) -> dict[str, Any]:
     return document
 
 
-def _read_preset_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     """A custom preset, checked as a config file is."""
     document, raw = _documents(path)
     if not isinstance(document, dict) or set(document) - {"like"} != {"kind", "about", "sections"}:

@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +35,10 @@ _SUCCESS = "evaluation/success"
 _TURNS = "evaluation/turns_done"
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The written solver: an adapter or a whole model, after a number of rounds."""
-
-    round: int
-    adapter: bool
-
-
-def release(path: Path, out: Path, *, merge: bool = False) -> Release:
+def release(path: Path, out: Path, *, merge: bool = False) -> tuple[int, bool]:
     """Writes the solver of a run, or of one of its checkpoints, to a new folder, atomically.
+
+    Returns its number of rounds, and whether it is an adapter.
 
     A run that trained a LoRA adapter gives the adapter, or with `merge` the model with it added. Tensors are exact
     copies. Raises `UserError` if there is no checkpoint, or the folder cannot be written.
@@ -79,7 +72,7 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
         raise UserError(f"--out: {out} cannot be written ({error.strerror or error}).") from None
-    return Release(number, as_adapter)
+    return number, as_adapter
 
 
 def _find(path: Path) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ from envs.errors import UserError, check_known, unknown_value
 from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_memory, check_run, check_seed
 from seal_ray.algorithm.config import SealConfig, apply, make_config
-from seal_ray.config.presets import about, is_preset_file, kind_of, parse_words, preset_names
+from seal_ray.config.presets import is_preset_file, parse_words, preset_names, read_preset
 from seal_ray.config.sections import PLACE, check_kind_has
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.report.files import Row, RunFolder
@@ -127,7 +127,7 @@ def make_plan(
         threshold,
         match or "rollouts",
         starts={} if like is None else initial_evaluations(like, sections),
-        abouts={arm: about(preset) for arm, preset in presets.items()},
+        abouts={arm: read_preset(preset)["about"] for arm, preset in presets.items()},
     )
 
 
@@ -177,8 +177,8 @@ def _check_preset(option: str, preset: str, kind: str) -> None:
     """Raises `UserError` unless this is a preset of the kind, of the package or in a file."""
     if not is_preset_file(preset):
         check_known(option, preset_names(kind), preset)
-    elif kind_of(preset) != kind:
-        raise UserError(f"{option}: {preset} is a {kind_of(preset)} preset; a {kind} preset is needed.")
+    elif (own := read_preset(preset)["kind"]) != kind:
+        raise UserError(f"{option}: {preset} is a {own} preset; a {kind} preset is needed.")
 
 
 def _arm_name(preset: str) -> str:

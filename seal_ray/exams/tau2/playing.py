@@ -40,11 +40,6 @@ class Tau2Dialogue:
         return self.id
 
 
-def task_of(suite: str) -> str:
-    """The name of a suite's task in inspect-evals."""
-    return f"tau2_{suite.removeprefix(PREFIX)}"
-
-
 def dialogue_row(item: Tau2Dialogue, played: Mapping[str, Any]) -> dict[str, Any]:
     """The line of a dialogue in `answers.jsonl`.
 
@@ -132,11 +127,13 @@ def play(
     """Plays the dialogues without an answer. Raises `SealError` if it cannot continue; stored answers are kept."""
     domain = suite.removeprefix(PREFIX)
     progress = ExamProgress(suite, 0, {})
-    job = InspectJob(task_of(suite), log.inspect, turns=how.turns, concurrent=how.concurrent, retries=RETRIES)
+    job = InspectJob(f"tau2_{domain}", log.inspect, turns=how.turns, concurrent=how.concurrent, retries=RETRIES)
     try:
         report(progress, "loading the tasks")
         with inspecting(how.interpreter, job) as running:
-            items = _chosen([Tau2Dialogue(each, domain) for each in running.ids], how)
+            dialogues = [Tau2Dialogue(each, domain) for each in running.ids]
+            check_known("category", list(dict.fromkeys(each.category for each in dialogues)), *how.categories)
+            items = {each.id: each for each in choose_items(dialogues, limit=how.limit, categories=how.categories)}
             stored = log.answers()
             progress.total = len(items)
             progress.answers |= {each: stored[each] for each in items if each in stored}
@@ -157,12 +154,6 @@ def play(
         raise progress.cut_short(error) from error
     progress.answers = {each: progress.answers[each] for each in items}
     return progress
-
-
-def _chosen(dialogues: Sequence[Tau2Dialogue], how: Play) -> dict[str, Tau2Dialogue]:
-    check_known("category", list(dict.fromkeys(each.category for each in dialogues)), *how.categories)
-    chosen = choose_items(dialogues, limit=how.limit, categories=how.categories)
-    return {each.id: each for each in chosen}
 
 
 def _start_sides(
