@@ -1,6 +1,7 @@
 """`seal-ray evaluate`: a model on a split, always on the plain interface, with tables, files and official results."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,6 @@ from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import check_engine, check_sampling, progress
 from seal_ray.evaluation.records import (
     EvaluationProgress,
-    claim_folder,
     evaluate,
     groups,
     label_table,
@@ -30,6 +30,7 @@ from seal_ray.evaluation.records import (
     write_evaluation_log,
     write_summary,
 )
+from seal_ray.evaluation.resumable_log import SETTINGS, claim_folder
 from seal_ray.evaluation.suites import EvaluationPlan, budgets_for, check_plan, choose_tasks
 from seal_ray.report.files import RunFolder
 from seal_ray.run.checkpoints import model_of, name_of, run_of
@@ -135,7 +136,7 @@ def _evaluate(
     form = check_plan(plan)
     out = out or Path("runs") / "evaluations" / f"{name}-{source.name}-{plan.split}"
     if results is not None:
-        claim_folder(plan, results, "--official-results", fresh=fresh)
+        claim_folder(results, SETTINGS, json.dumps(plan.settings(), indent=1), "--official-results", fresh=fresh)
     records = open_folder(plan, out, fresh=fresh)
     console = make_console()
     with progress(console) as update:

@@ -14,9 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from envs.dialogue import Protocol
-from envs.errors import UserError
-from envs.folders import make_folder
-from envs.received import read_json_object, read_text
+from envs.received import read_json_object
 from envs.roles import SOLVER
 from envs.sources import get_source
 from envs.text_space import UnicodeText
@@ -27,9 +25,10 @@ from policies.solver import Budgets
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.evaluation.records import evaluate, groups, open_folder
+from seal_ray.evaluation.resumable_log import claim_folder
 from seal_ray.evaluation.suites import EvaluationPlan, check_plan, choose_tasks
 from seal_ray.grpo.rows import Minibatch
-from seal_ray.report.files import JsonLines, replace_file, replace_folder, settle_folder
+from seal_ray.report.files import JsonLines, replace_folder, settle_folder
 from seal_ray.report.pictures import BLUE, DPI, GREEN, GREY, ORANGE, PINK, RED, as_share, save_picture
 from seal_ray.run.checkpoints import ADAPTER, MODEL
 from seal_ray.run.cluster import connected
@@ -106,17 +105,6 @@ Report = Callable[[str, int, int, str], None]
 """Called with the stage, the numbers of done and of all, and further information."""
 
 
-def prepare(plan: WarmStart, out: Path) -> None:
-    """Prepares the folder for this plan. Raises `UserError` if it holds something else."""
-    kept = out / WORK / PLAN
-    if not kept.is_file() and out.is_dir() and any(out.iterdir()):
-        raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
-    if kept.is_file() and read_text(kept) != plan.as_json():
-        raise UserError(f"--out: {out} holds a warm start with other settings; give the same, or another folder.")
-    make_folder(kept.parent)
-    replace_file(kept, plan.as_json().encode("utf-8"))
-
-
 def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
     """Runs the rest of the plan, and writes the model to the folder `out`, which it returns.
 
@@ -125,7 +113,7 @@ def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
     config = plan.config()
     spec = config.spec
     model = check_run(spec)
-    prepare(plan, out)
+    claim_folder(out, f"{WORK}/{PLAN}", plan.as_json(), "--out")
     if not (out / "config.json").is_file():  # it is written last
         several = bool(spec.learners.num_learners)
         with connected() if several else nullcontext(), _learners(config) as learners:

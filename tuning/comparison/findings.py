@@ -27,23 +27,14 @@ _DIGITS = {SHARE: 1, "rounds": 1}
 """Unit → digits after the decimal point, if any."""
 
 
-def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False) -> str:
-    """An estimate with its interval, shares in percent; "–" if there is none."""
+def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False, given_seeds: bool = False) -> str:
+    """An estimate with its interval, or the one over tasks alone, shares in percent; "–" if there is none."""
     if estimate is None:
         return "–"
-    bounds = None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
-    return _shown(estimate.mean, bounds, unit, sign)
-
-
-def shown_given_seeds(difference: Estimate | None) -> str:
-    """A difference of shares with its interval over tasks alone; "–" if there is none."""
-    return "–" if difference is None else _shown(difference.mean, difference.given_seeds, SHARE, sign=True)
-
-
-def _shown(mean: float, bounds: tuple[float, float] | None, unit: str, sign: bool) -> str:
+    bounds = (estimate.given_seeds or (None, None)) if given_seeds else (estimate.low, estimate.high)
     scale, form = 100 if unit == SHARE else 1, f"{'+' if sign else ''}.{_DIGITS.get(unit, 0)}f"
-    interval = "n/a" if bounds is None else ", ".join(f"{scale * bound:{form}}" for bound in bounds)
-    return f"{scale * mean:{form}} [{interval}]"
+    interval = ", ".join("n/a" if bound is None else f"{scale * bound:{form}}" for bound in bounds)
+    return f"{scale * estimate.mean:{form}} [{'n/a' if None in bounds else interval}]"
 
 
 def shown_difference(result: ArmResult) -> str:
@@ -154,8 +145,8 @@ def gain_lines(comparison: Comparison) -> list[str]:
             gain.arm,
             shown(guided.estimate, sign=True),
             shown(gain.estimate, sign=True),
-            shown_given_seeds(gain.estimate),
-            "baseline" if final.is_baseline else shown_given_seeds(final.difference),
+            shown(gain.estimate, sign=True, given_seeds=True),
+            "baseline" if final.is_baseline else shown(final.difference, sign=True, given_seeds=True),
         ]
         for gain, final, guided in results
     ]
