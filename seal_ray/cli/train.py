@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,6 +57,7 @@ def command(
 ) -> None:
     """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume resumes."""
     from seal_ray.algorithm.config import make_config
+    from seal_ray.config.presets import parse_places
     from seal_ray.report.trackers import WANDB
     from seal_ray.run.signature import trust_signed_names
     from seal_ray.run.storage import fetched, is_stored
@@ -66,7 +67,7 @@ def command(
     if resume is not None:
         if any(value is not None for value in (preset or None, config, name, rounds, seed)):
             raise UserError("--resume: a run resumes with its own settings; give no others.")
-        check_places(overrides or ())
+        parse_places(overrides or (), "--resume")
         if dry_run and is_stored(resume):
             raise UserError("--dry-run: it fetches no run from a storage; read its config.yaml there.")
         folder, storage = fetched(resume, runs, storage)
@@ -88,20 +89,6 @@ def command(
         _show_plan(console, made)
     else:
         _train(console, made, folder, source, storage, new=resume is None, wandb=wandb, restarts=max_restarts)
-
-
-def check_places(words: Sequence[str]) -> None:
-    """Raises `UserError` for a setting that changes more than where and how fast a run computes."""
-    from seal_ray.config.presets import parse_words
-    from seal_ray.config.sections import PLACE
-
-    for section, values in parse_words(words).items():
-        for key in values:
-            if key not in PLACE.get(section, ()):
-                raise UserError(
-                    f"--resume: {section}.{key} is the run's own; only places can change: settings of engine (not kind "
-                    "and dtype), env_runners and learners, their timeouts, and training.microbatch_tokens."
-                )
 
 
 def _train(

@@ -18,6 +18,7 @@ from envs.trusting import allow, config_folder, import_names, trust_names
 from seal_ray.config.earlier import converted
 from seal_ray.config.schema import KINDS, SECTIONS
 from seal_ray.config.sections import (
+    PLACE,
     check_key,
     check_kind_has,
     fields_of,
@@ -129,6 +130,19 @@ def parse_words(words: Sequence[str]) -> Values:
         except yaml.YAMLError as error:
             raise UserError(f"{section}.{key}: {text!r:.80} cannot be read as YAML ({problem_of(error)}).") from None
         values.setdefault(section, {})[key] = _meant(section, key, value, text.strip())
+    return values
+
+
+def parse_places(words: Sequence[str], option: str) -> Values:
+    """The same of words that change only where and how fast a run computes. Raises `UserError` for others."""
+    values = parse_words(words)
+    for section, keys in values.items():
+        for key in keys:
+            if key not in PLACE.get(section, ()):
+                raise UserError(
+                    f"{option}: {section}.{key} is the run's own; only places can change: settings of engine (not kind "
+                    "and dtype), env_runners and learners, their timeouts, and training.microbatch_tokens."
+                )
     return values
 
 

@@ -12,8 +12,8 @@ from envs.errors import UserError, check_known, unknown_value
 from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_memory, check_run, check_seed
 from seal_ray.algorithm.config import SealConfig, apply, make_config
-from seal_ray.config.presets import is_preset_file, parse_words, preset_names, read_preset
-from seal_ray.config.sections import PLACE, check_kind_has
+from seal_ray.config.presets import is_preset_file, parse_places, parse_words, preset_names, read_preset
+from seal_ray.config.sections import check_kind_has
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.report.files import Row, RunFolder
 from seal_ray.run.signature import Signature
@@ -149,11 +149,7 @@ def preregistered_plan(
     chosen = [seed for seed in frozen.seeds if seed >= (first_seed or 0)][:seeds]
     if not chosen or len(chosen) < (seeds or 0):
         raise UserError(f"--seeds, --first-seed: {file} has the seeds {', '.join(map(str, frozen.seeds))}.")
-    places = parse_words(overrides)
-    if other := [
-        f"{name}.{key}" for name, values in places.items() for key in values if key not in PLACE.get(name, ())
-    ]:
-        raise UserError(f"{other[0]}: the preregistration has it; only settings of where a run computes can change.")
+    places = parse_places(overrides, "--preregistered")
     configs = {}
     for arm in arms or frozen.arms:
         trust_names(frozen.settings[arm], file)
