@@ -144,9 +144,12 @@ def _evaluate(
         def show(state: EvaluationProgress) -> None:
             finished = len(state.records)
             playing = finished > state.resumed or finished == state.total
-            details = f"success {state.success:.1%}, {state.tokens_per_second:,.0f} tokens/s" if playing else ""
-            success = success_interval(state.records) if playing else None
-            update("dialogues" if playing else "starting the engine", finished, state.total, details, success)
+            if not playing:
+                update("starting the engine", finished, state.total, "")
+                return
+            success = success_interval(state.records)
+            details = f"success {success.share:.1%}, {state.tokens_per_second:,.0f} tokens/s"
+            update("dialogues", finished, state.total, details, success)
 
         done = asyncio.run(evaluate(plan, form, records, report=show))
     by_category = groups(done.records, source.categories)

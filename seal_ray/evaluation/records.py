@@ -158,10 +158,6 @@ class EvaluationProgress:
     restarts: int = 0
 
     @property
-    def success(self) -> float:
-        return sum(record.reward for record in self.records) / max(1, len(self.records))
-
-    @property
     def tokens_per_second(self) -> float:
         return self.tokens / max(self.seconds, 1e-9)
 

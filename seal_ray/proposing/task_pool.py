@@ -103,9 +103,6 @@ class WrittenTaskPool:
         """The tasks, in the order in which they were written."""
         return tuple(self._entries.values())
 
-    def get(self, task_id: str) -> Written | None:
-        return self._entries.get(task_id)
-
     def known(self, specification: Specification) -> Written | None:
         """The task of an equal specification, or None."""
         return next((entry for entry in self._entries.values() if entry.specification.key == specification.key), None)

@@ -232,9 +232,9 @@ class _Run:
                 report=lambda done: self._report(f"{source} dev, dialogues", len(done.records), done.total, ""),
             )
         )
-        shares = {group.name: group.to_dict()["success"] for group in groups(played.records, tasks.categories)}
-        return {f"success/{source}": played.success} | {
-            f"success/{source}/{name}": share for name, share in shares.items() if name in tasks.categories
+        *by_category, whole = groups(played.records, tasks.categories)
+        return {f"success/{source}": whole.success.share} | {
+            f"success/{source}/{group.name}": group.success.share for group in by_category
         }
 
     def _export(self, out: Path, tokens: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from envs.errors import SealError, UserError, check_known
 from envs.text import map_texts, valid_text
 from seal_ray.exams.exam_run import AnswerLog, ExamProgress, choose_items
-from seal_ray.exams.tau2.inspecting import LOG, InspectJob, Interpreter, Sides, inspecting
+from seal_ray.exams.tau2.inspecting import LOG, InspectJob, Interpreter, inspecting
 from seal_ray.exams.tau2.servers import Endpoint, ServerProcess, Servers
 
 PREFIX = "tau2-"
@@ -158,7 +158,7 @@ def play(
 
 def _start_sides(
     model: Party, user: Party, servers: Servers, starting: Callable[[str], None]
-) -> tuple[Sides, list[ServerProcess]]:
+) -> tuple[dict[str, Any], list[ServerProcess]]:
     """Both sides for Inspect, and their running servers of ours."""
     names: list[str] = []
     variables: dict[str, str] = {}
@@ -177,7 +177,7 @@ def _start_sides(
         names.append(f"openai-api/{service}/{endpoint.name}")
         prefix = service.upper().replace("-", "_")
         variables |= {f"{prefix}_API_KEY": endpoint.key, f"{prefix}_BASE_URL": endpoint.url}
-    return Sides(names[0], names[1], variables), ours
+    return {"model": names[0], "user": names[1], "variables": variables}, ours
 
 
 def _check_alive(servers: Sequence[ServerProcess]) -> None:
