@@ -12,7 +12,7 @@ from policies.curator.base import CURATORS
 from policies.proposer import is_model
 from policies.task_writer.base import TASK_WRITERS
 from seal_ray.config import schema
-from seal_ray.config.schema import KINDS, SECTIONS, S, Section
+from seal_ray.config.schema import KINDS, SECTIONS, Section
 
 _NATIVE = {"training.lr", "training.grad_clip"}
 _NATIVE_SECTIONS = {"env_runners", "learners", "fault_tolerance"}
@@ -182,10 +182,3 @@ def make_section(section: str, values: Mapping[str, Any]) -> Section:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise complaint(section, model.model_fields, values, problem) from None
-
-
-def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
-    """The section of this class, or of a subclass for its kind, with these values."""
-    made = make_section(section_name(kind), values)
-    assert isinstance(made, kind)
-    return made
