@@ -85,7 +85,7 @@ def measure_of(experiment: str, column: str) -> Measure:
     if column == "rounds to 50 %":
         threshold = threshold_of(comparison(experiment))
         assert threshold is not None
-        return threshold.rounds
+        return threshold.times["rounds"]
     if experiment in PIECES:
         return _MEASURES[column]
     name = {"hint-off": "hint_off", "BFCL success": "success", "BFCL turns done": "turns_done"}.get(column, column)

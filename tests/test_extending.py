@@ -185,7 +185,7 @@ def test_the_curator_proposes_and_continues_from_its_state(config: SealConfig) -
 
 
 def test_the_task_writer_writes(config: SealConfig) -> None:
-    loop = start_task_writer_loop(config.spec, None, tested=(), play=lambda _: ())
+    loop = start_task_writer_loop(config.spec, None, tested=(), play=lambda _: [])
     assert loop is not None
     loop.propose(FailureProfile(), round_number=0, heal=lambda: None)
     assert len(loop.proposals) == 4

@@ -18,12 +18,12 @@ from envs.text import visible
 from seal_ray.config.presets import read_settings
 from seal_ray.report.files import (
     MAX_ROUNDS,
+    EvaluationRow,
+    InterfacesRow,
     JsonLines,
+    MetricsRow,
     Row,
     as_json,
-    check_evaluation,
-    check_interfaces,
-    check_metrics,
     replace_file,
     replace_yaml,
 )
@@ -71,12 +71,12 @@ class TrialRecord:
     @cached_property
     def interfaces(self) -> Sequence[Row]:
         """The interfaces that it played, by round."""
-        return JsonLines(self.folder / _INTERFACES, check=check_interfaces).rows()
+        return JsonLines(self.folder / _INTERFACES, model=InterfacesRow).rows()
 
     @cached_property
     def evaluations(self) -> Sequence[Row]:
         """The outcome of each task in its evaluations, by round."""
-        return _by_round(JsonLines(self.folder / _EVALUATIONS, check=check_evaluation))
+        return _by_round(JsonLines(self.folder / _EVALUATIONS, model=EvaluationRow))
 
     @cached_property
     def config(self) -> Mapping[str, JSON]:
@@ -91,7 +91,7 @@ class TrialRecord:
     @classmethod
     def read(cls, folder: Path, *, planned_rounds: int, **more: Any) -> Self:
         """Reads the run folder of a trial, which need not exist. `more` are fields of a subclass."""
-        rows = _by_round(JsonLines(folder / _METRICS, check=check_metrics))
+        rows = _by_round(JsonLines(folder / _METRICS, model=MetricsRow))
         done = rows[-1]["round"] if rows else 0
         failure = None
         if done >= planned_rounds:

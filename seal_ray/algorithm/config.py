@@ -30,9 +30,9 @@ from seal_ray.config.sections import (
     check_key,
     check_kind_has,
     fields_of,
+    make_section,
     section_class,
     section_name,
-    section_of,
 )
 from seal_ray.rllib import RoundConfig
 
@@ -136,7 +136,9 @@ class SealConfig(RoundConfig):
             for key, field in fields_of(name).items():
                 if key not in fields and getattr(self, attribute(name, key)) != field.default:
                     check_kind_has(name, kind, key)
-        return section_of(section, values)
+        made = make_section(name, values)
+        assert isinstance(made, section)
+        return made
 
     def to_sections(self) -> dict[str, dict[str, Any]]:
         """All settings as plain values: section → key → value, as in a preset file."""
@@ -147,11 +149,12 @@ class SealConfig(RoundConfig):
         """The resolved settings, cached for a frozen config. Raises `UserError`."""
         if self._is_frozen and self._spec is not None:
             return self._spec
-        return resolve(self)
+        sections = {name: self.section(section) for name, section in SECTIONS.items()}
+        return resolve(self.seed, sections, self.engine_factory)
 
     def freeze(self) -> None:
         """As RLlib's."""
-        self._spec = resolve(self)
+        self._spec = self.spec
         super().freeze()
 
     def to_dict(self) -> dict[str, Any]:

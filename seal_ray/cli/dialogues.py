@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -34,8 +33,6 @@ Port = Annotated[int, typer.Option(help="Port on this machine.", min=1, max=6553
 def view(run: Folder, port: Port = 7575) -> None:
     """Open the dialogues in Inspect's viewer, which prints its address."""
     log_files(run)
-    if find_spec("inspect_ai") is None:
-        raise UserError("view: Inspect is not installed; run `make setup`, or install inspect-ai.")
     start = ("view", "start", "--no-trust-content", "--log-dir", str(run.resolve()), "--port", str(port))
     os.chdir("/")  # Inspect reads variables from a file `.env` in the working directory, or above it
     os.execv(sys.executable, (sys.executable, "-P", "-m", "inspect_ai", *start))  # noqa: S606 - our own Python

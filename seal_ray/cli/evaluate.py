@@ -1,6 +1,7 @@
 """`seal-ray evaluate`: a model on a split, always on the plain interface, with tables, files and official results."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -14,14 +15,12 @@ from envs.folders import check_no_file
 from envs.sources import BENCHMARK, GENERATED, OfficialResults, TaskSource, get_source
 from policies import tiny
 from policies.engine.choice import choose_dtype, default_kind
-from policies.models import ModelFolder, open_model
-from policies.solver import Budgets
+from policies.models import open_model
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import check_engine, check_sampling, progress
 from seal_ray.evaluation.records import (
     EvaluationProgress,
-    claim_folder,
     evaluate,
     groups,
     label_table,
@@ -31,7 +30,8 @@ from seal_ray.evaluation.records import (
     write_evaluation_log,
     write_summary,
 )
-from seal_ray.evaluation.suites import MAX_CONTEXT, EvaluationPlan, check_plan, choose_tasks
+from seal_ray.evaluation.resumable_log import SETTINGS, claim_folder
+from seal_ray.evaluation.suites import EvaluationPlan, budgets_for, check_plan, choose_tasks
 from seal_ray.report.files import RunFolder
 from seal_ray.run.checkpoints import model_of, name_of, run_of
 
@@ -83,7 +83,7 @@ def command(
             env, split, limit=limit, categories=category or (), difficulty=difficulty, split_scheme=scheme
         ),
         split_scheme=scheme,
-        budgets=_budgets(opened, context or source.context, response),
+        budgets=budgets_for(opened, context or source.context, response),
         engine=engine or default_kind(),
         dtype=choose_dtype(dtype),
         seeds=seeds,
@@ -136,7 +136,7 @@ def _evaluate(
     form = check_plan(plan)
     out = out or Path("runs") / "evaluations" / f"{name}-{source.name}-{plan.split}"
     if results is not None:
-        claim_folder(plan, results, "--official-results", fresh=fresh)
+        claim_folder(results, SETTINGS, json.dumps(plan.settings(), indent=1), "--official-results", fresh=fresh)
     records = open_folder(plan, out, fresh=fresh)
     console = make_console()
     with progress(console) as update:
@@ -144,9 +144,12 @@ def _evaluate(
         def show(state: EvaluationProgress) -> None:
             finished = len(state.records)
             playing = finished > state.resumed or finished == state.total
-            details = f"success {state.success:.1%}, {state.tokens_per_second:,.0f} tokens/s" if playing else ""
-            success = success_interval(state.records) if playing else None
-            update("dialogues" if playing else "starting the engine", finished, state.total, details, success)
+            if not playing:
+                update("starting the engine", finished, state.total, "")
+                return
+            success = success_interval(state.records)
+            details = f"success {success.share:.1%}, {state.tokens_per_second:,.0f} tokens/s"
+            update("dialogues", finished, state.total, details, success)
 
         done = asyncio.run(evaluate(plan, form, records, report=show))
     by_category = groups(done.records, source.categories)
@@ -160,11 +163,6 @@ def _evaluate(
     if results is not None and grader is not None:
         grading = grader.write_results(results, done.records, plan.model.dialect.name)
         print_line(console, f"official grading: {grading}")
-
-
-def _budgets(model: ModelFolder, context: int | None, response: int) -> Budgets:
-    tokens = min(model.context, MAX_CONTEXT) if context is None else context
-    return Budgets(prompt=tokens, response=min(response, tokens), context=tokens)
 
 
 def environment_of_run(model: str) -> Mapping[str, str]:

@@ -1,10 +1,9 @@
 """`seal-ray exam`: benchmarks that were not trained on, for a model and its base, with one table for both."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +17,10 @@ from policies.embedding import Embedder
 from policies.engine.choice import choose_dtype, default_kind, start_engine
 from policies.models import open_model
 from policies.prompting import ChatFormat
-from policies.solver import Budgets
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
 from seal_ray.cli.options import Update, check_engine, check_sampling, progress
-from seal_ray.evaluation.suites import MAX_CONTEXT
+from seal_ray.evaluation.suites import budgets_for
 from seal_ray.exams.exam_run import Answer, AnswerLog, ExamProgress, ExamRun, ModelUnderTest, choose_items
 from seal_ray.exams.report import ExamRow, exam_rows, exam_table, write, write_exam_log
 from seal_ray.exams.tau2.inspecting import VARIABLE, find_interpreter
@@ -54,7 +52,8 @@ def make_play(
     if "/" not in user_model or Path(user_model).is_dir():
         opened = open_model(model_of(user_model))
         folder = str(opened.path.resolve())
-        options = ("--context", str(min(opened.context, MAX_CONTEXT)), "--concurrent", str(concurrent))
+        context = budgets_for(opened, None, 1).context
+        options = ("--context", str(context), "--concurrent", str(concurrent))
         user = Party(folder, name_of(user_model, opened), folder, options, files=opened.fingerprint())
     return Play(find_interpreter(inspect), user, limit, tuple(categories), turns, concurrent)
 
@@ -67,12 +66,6 @@ def check_playable(model: ModelUnderTest, *, engine: str | None, server: str | N
         raise UserError("--temperature: tau2 suites are played greedily; leave --temperature, --top-p and --seed out.")
     if server is not None and base is not None:
         raise UserError("--server: it serves one model; leave it out, or examine the base by another command.")
-
-
-def suite_settings(suite: str, model: ModelUnderTest, how: Play, server: str | None) -> dict[str, Any]:
-    """All settings on which the answers to a suite depend, as JSON values."""
-    served = {name: value for name, value in model.settings().items() if name not in _NOT_SERVED}
-    return {"suite": suite, **served, "served": server is None, **how.settings()}
 
 
 def model_party(name: str, model: ModelUnderTest, server: str | None, dtype: str | None) -> Party:
@@ -88,36 +81,12 @@ def model_party(name: str, model: ModelUnderTest, server: str | None, dtype: str
     return Party(folder, name, folder, words, None if server is None else endpoint_at(server, name))
 
 
-def play_all(
-    parties: Mapping[str, Party],
-    how: Play,
-    logs: Mapping[tuple[str, str], AnswerLog],
-    folder: Path,
-    update: Update,
-    on_end: Callable[[str, str, ExamProgress], None],
-) -> None:
-    """Plays all suites with all models. At most two servers run, the model's and the user's."""
-    with closing(Servers(folder)) as servers:
-        for (who, suite), log in logs.items():
-            party = parties[who]
-
-            def show(state: ExamProgress, doing: str, name: str = party.called, suite: str = suite) -> None:
-                _show(update, f"{name}: {suite}" + (f", {doing}" if doing else ""), state, doing=bool(doing))
-
-            log.open()
-            servers.close(keep=(party.folder, how.user.folder))
-            on_end(who, suite, play(suite, party, how, log, servers, show))
-
-
 def _show(update: Update, stage: str, state: ExamProgress, *, doing: bool = False) -> None:
     """Shows the progress; without numbers while it is `doing` something else than playing."""
     right, done = sum(answer.right for answer in state.answers.values()), len(state.answers)
     details = "" if doing else f"{right} right, {state.tokens:,} tokens"
     update(stage, done, state.total, details, None if doing or not done else wilson(right / done, done))
 
-
-Answers = dict[tuple[str, str], dict[str, Answer]]
-"""(model or base, suite) → item → answer."""
 
 _SUITES = f"{', '.join((*EXAMS.built_in, *SUITES))}, an installed one, or package.module:Name; several times."
 Data = Annotated[str | None, typer.Option(help="Folder of a benchmark, for suites that need one.")]
@@ -168,8 +137,8 @@ def command(
     if out is not None:
         check_no_file(out)
     named = {"model": model} | ({} if base is None else {"base": base})
-    sampling = (seed, temperature, top_p, concurrent)
-    models = {who: _open(name, dialect, context, response, engine, dtype, sampling) for who, name in named.items()}
+    sampling = (engine or default_kind(), choose_dtype(dtype), seed, temperature, top_p, concurrent)
+    models = {who: _open(name, dialect, context, response, *sampling) for who, name in named.items()}
     names = {who: name_of(name, models[who].model) for who, name in named.items()}
     how, categories = None, category or ()
     if any(name in SUITES for name in suites):
@@ -177,7 +146,6 @@ def command(
         how = make_play(
             user_model, inspect=inspect, limit=limit, categories=categories, turns=turns, concurrent=concurrent
         )
-    session = _Session(models, names, out or Path("runs") / "exams" / names["model"], fresh, how, server, dtype)
     with ExitStack() as stack:
         exams = _open_exams([name for name in suites if name not in SUITES], data, embeddings, stack)
         items: dict[str, list[Item]] = {}
@@ -185,41 +153,14 @@ def command(
             every = exam.items()
             check_known("category", list(dict.fromkeys(item.category for item in every if item.counts)), *categories)
             items[name] = choose_items(every, limit=limit, categories=categories)
-        _examine(session, suites, exams, items, {"data": data, "embeddings": embeddings})
+        folder, services = out or Path("runs") / "exams" / names["model"], {"data": data, "embeddings": embeddings}
+        _Session(suites, exams, items, services, models, names, folder, fresh, how, server, dtype).examine()
 
 
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """The models by "model" and "base", their names, the folder of results, and the settings of τ²-bench."""
-
-    models: Mapping[str, ModelUnderTest]
-    names: Mapping[str, str]
-    out: Path
-    fresh: bool
-    how: Play | None
-    server: str | None
-    dtype: str | None
-
-    def log(self, who: str, suite: str, settings: Mapping[str, Any]) -> AnswerLog:
-        return AnswerLog(self.out / who / suite, settings, fresh=self.fresh)
-
-
-def _open(
-    name: str,
-    dialect: str | None,
-    context: int | None,
-    response: int,
-    engine: str | None,
-    dtype: str | None,
-    sampling: tuple[int, float, float, int],
-) -> ModelUnderTest:
+def _open(name: str, dialect: str | None, context: int | None, response: int, *sampling: Any) -> ModelUnderTest:
     opened = open_model(model_of(name), dialect=dialect)
-    tokens = min(opened.context, MAX_CONTEXT) if context is None else context
-    if tokens > opened.context:
-        raise UserError(f"context: {tokens} is more than the {opened.context} tokens of {opened.name}.")
-    form = ChatFormat.load(opened.path, opened.dialect)
-    budgets = Budgets(prompt=tokens, response=min(response, tokens), context=tokens)
-    return ModelUnderTest(opened, form, budgets, engine or default_kind(), choose_dtype(dtype), *sampling)
+    budgets = budgets_for(opened, context, response)
+    return ModelUnderTest(opened, ChatFormat.load(opened.path, opened.dialect), budgets, *sampling)
 
 
 def _open_exams(suites: Sequence[str], data: str | None, embeddings: str | None, stack: ExitStack) -> dict[str, Exam]:
@@ -234,45 +175,133 @@ def _open_exams(suites: Sequence[str], data: str | None, embeddings: str | None,
     return exams
 
 
-def _examine(
-    session: _Session,
-    suites: Sequence[str],
-    exams: Mapping[str, Exam],
-    items: Mapping[str, Sequence[Item]],
-    services: Mapping[str, str | None],
-) -> None:
-    """Examines all models in all suites, and writes logs and tables."""
-    console = make_console()
-    models, names, how = session.models, session.names, session.how
-    logs = {
-        (who, suite): session.log(who, exam.name, {**exam_settings(suite, exam, services), **model.settings()})
-        for who, model in models.items()
-        for suite, exam in exams.items()
-    }
-    answers: Answers = {}
-    with progress(console) as update:
+@dataclass
+class _Session:
+    """One call of the command.
 
-        def keep(who: str, suite: str, done: ExamProgress) -> None:
-            answers[who, suite] = done.answers
-            _print_end(console, names[who], done)
+    `models` and `names` are by "model" and "base"; `exams` and `items` by suite, without τ²-bench's, whose settings are
+    `how`, `server` and `dtype`.
+    """
 
-        if how is not None:
-            tau2 = {
-                (who, suite): session.log(who, suite, suite_settings(suite, model, how, session.server))
-                for who, model in models.items()
-                for suite in suites
-                if suite not in exams
-            }
-            parties = {who: model_party(names[who], models[who], session.server, session.dtype) for who in models}
-            play_all(parties, how, tau2, session.out, update, keep)
-        for who, model in models.items():
-            own = {suite: logs[who, suite] for suite in exams}
-            asyncio.run(_examine_model(names[who], model, exams, items, own, update, partial(keep, who)))
-        for (who, suite), log in logs.items():
-            write_exam_log(log, exams[suite].name, names[who], [item.id for item in items[suite]])
-    notes = [f"{exam.name}: {note}" for exam in exams.values() for note in exam.notes()]
-    notes += [f"{suite}: {how.note}" for suite in suites if suite not in exams and how is not None]
-    _report(console, session, suites, exams, items, answers, notes)
+    suites: Sequence[str]
+    exams: Mapping[str, Exam]
+    items: Mapping[str, Sequence[Item]]
+    services: Mapping[str, str | None]
+    models: Mapping[str, ModelUnderTest]
+    names: Mapping[str, str]
+    out: Path
+    fresh: bool
+    how: Play | None
+    server: str | None
+    dtype: str | None
+    logs: dict[tuple[str, str], AnswerLog] = field(default_factory=dict)
+    answers: dict[tuple[str, str], dict[str, Answer]] = field(default_factory=dict)
+    """(model or base, suite) → item → answer."""
+    console: Console = field(default_factory=make_console)
+
+    def examine(self) -> None:
+        """Examines all models in all suites, and writes logs and tables."""
+        self.logs = {(who, suite): self._log(who, suite) for who in self.models for suite in self.suites}
+        with progress(self.console) as update:
+            if self.how is not None:
+                self._play(self.how, update)
+            for who in self.models:
+                asyncio.run(self._ask(who, update))
+            for who, suite in self.logs:
+                if suite in self.exams:
+                    ids = [item.id for item in self.items[suite]]
+                    write_exam_log(self.logs[who, suite], self.exams[suite].name, self.names[who], ids)
+        self._report()
+
+    def _log(self, who: str, suite: str) -> AnswerLog:
+        """The log of a model's answers, with all settings on which they depend."""
+        settings, exam = self.models[who].settings(), self.exams.get(suite)
+        if exam is not None:
+            return self._log_of(who, exam.name, {**exam_settings(suite, exam, self.services), **settings})
+        assert self.how is not None
+        served = {name: value for name, value in settings.items() if name not in _NOT_SERVED}
+        return self._log_of(
+            who, suite, {"suite": suite, **served, "served": self.server is None, **self.how.settings()}
+        )
+
+    def _log_of(self, who: str, name: str, settings: Mapping[str, Any]) -> AnswerLog:
+        return AnswerLog(self.out / who / name, settings, fresh=self.fresh)
+
+    def _play(self, how: Play, update: Update) -> None:
+        """Plays τ²-bench with all models. At most two servers run, the model's and the user's."""
+        parties = {who: model_party(self.names[who], self.models[who], self.server, self.dtype) for who in self.models}
+        with closing(Servers(self.out)) as servers:
+            for (who, suite), log in self.logs.items():
+                if suite in self.exams:
+                    continue
+                party = parties[who]
+
+                def show(state: ExamProgress, doing: str, stage: str = f"{party.called}: {suite}") -> None:
+                    _show(update, stage + (f", {doing}" if doing else ""), state, doing=bool(doing))
+
+                log.open()
+                servers.close(keep=(party.folder, how.user.folder))
+                self._keep(who, suite, play(suite, party, how, log, servers, show))
+
+    async def _ask(self, who: str, update: Update) -> None:
+        """All other suites with one model, on one engine, which starts only if answers are missing."""
+        name, model, engine = self.names[who], self.models[who], None
+        try:
+            for suite, exam in self.exams.items():
+                log, items = self.logs[who, suite], self.items[suite]
+                log.open()
+                stored = log.answers()
+                if all(item.id in stored for item in items):
+                    answers = {item.id: stored[item.id] for item in items}
+                    self._keep(who, suite, ExamProgress(exam.name, len(answers), answers, resumed=len(answers)))
+                    continue
+                if engine is None:
+                    update(f"{name}: starting the engine", 0, 1, "")
+                    engine = await start_engine(
+                        model.engine,
+                        model.model,
+                        context=model.budgets.context,
+                        dtype=model.dtype,
+                        concurrent=min(model.concurrent, max(map(len, self.items.values()))),
+                    )
+                run = ExamRun(
+                    exam, items, model, engine, log, lambda state: _show(update, f"{name}: {state.suite}", state)
+                )
+                self._keep(who, suite, await run.finish())
+        finally:
+            if engine is not None:
+                await engine.close()
+
+    def _keep(self, who: str, suite: str, done: ExamProgress) -> None:
+        self.answers[who, suite] = done.answers
+        text = f"{self.names[who]}: {done.suite}: {len(done.answers)} items"
+        if done.resumed:
+            text += f", {done.resumed} were already there"
+        if done.restarts:
+            text += f"; the engine died and was restarted {done.restarts} times"
+        if done.tokens:
+            text += f"; {done.tokens:,} tokens sampled in {done.seconds:.1f} s"
+        print_line(self.console, text)
+
+    def _report(self) -> None:
+        names, rows, by_suite = self.names, list[ExamRow](), dict[str, list[Answer]]()
+        notes = [f"{exam.name}: {note}" for exam in self.exams.values() for note in exam.notes()]
+        for suite in self.suites:
+            own, name = self.answers["model", suite], suite
+            order = list(own)
+            if suite in self.exams:
+                order, name = [item.id for item in self.items[suite]], self.exams[suite].name
+            elif self.how is not None:
+                notes.append(f"{suite}: {self.how.note}")
+            rows += exam_rows(name, [own[item] for item in order], self.answers.get(("base", suite)))
+            by_suite[name] = list(own.values())
+        base = names.get("base")
+        self.console.print(exam_table(rows, names["model"] + (f" and {base}" if base else "")))
+        for note in notes:
+            print_line(self.console, note)
+        settings = {who: model.settings() for who, model in self.models.items()}
+        write(self.out, rows, model=names["model"], base=base, notes=notes, settings=settings, answers=by_suite)
+        print_line(self.console, f"tables in {self.out / 'exam.md'} and exam.json, answers below {self.out}")
 
 
 def exam_settings(name: str, exam: Exam, services: Mapping[str, str | None]) -> dict[str, Any]:
@@ -288,77 +317,3 @@ def exam_settings(name: str, exam: Exam, services: Mapping[str, str | None]) -> 
         for key, value in services.items()
         if key in fields and value is not None
     }
-
-
-async def _examine_model(
-    name: str,
-    model: ModelUnderTest,
-    exams: Mapping[str, Exam],
-    items: Mapping[str, Sequence[Item]],
-    logs: Mapping[str, AnswerLog],
-    update: Update,
-    keep: Any,
-) -> None:
-    """All suites with one model, on one engine, which starts only if answers are missing."""
-
-    def show(state: ExamProgress) -> None:
-        _show(update, f"{name}: {state.suite}", state)
-
-    engine = None
-    try:
-        for suite, exam in exams.items():
-            logs[suite].open()
-            stored = logs[suite].answers()
-            if all(item.id in stored for item in items[suite]):
-                answers = {item.id: stored[item.id] for item in items[suite]}
-                keep(suite, ExamProgress(exam.name, len(answers), answers, resumed=len(answers)))
-                continue
-            if engine is None:
-                update(f"{name}: starting the engine", 0, 1, "")
-                engine = await start_engine(
-                    model.engine,
-                    model.model,
-                    context=model.budgets.context,
-                    dtype=model.dtype,
-                    concurrent=min(model.concurrent, max(map(len, items.values()))),
-                )
-            keep(suite, await ExamRun(exam, items[suite], model, engine, logs[suite], show).finish())
-    finally:
-        if engine is not None:
-            await engine.close()
-
-
-def _report(
-    console: Console,
-    session: _Session,
-    suites: Sequence[str],
-    exams: Mapping[str, Exam],
-    items: Mapping[str, Sequence[Item]],
-    answers: Answers,
-    notes: Sequence[str],
-) -> None:
-    names, rows, by_suite = session.names, list[ExamRow](), dict[str, list[Answer]]()
-    for suite in suites:
-        own = answers["model", suite]
-        order = [item.id for item in items[suite]] if suite in items else list(own)
-        name = exams[suite].name if suite in exams else suite
-        rows += exam_rows(name, [own[item] for item in order], answers.get(("base", suite)))
-        by_suite[name] = list(own.values())
-    base = names.get("base")
-    console.print(exam_table(rows, names["model"] + (f" and {base}" if base else "")))
-    for note in notes:
-        print_line(console, note)
-    settings = {who: model.settings() for who, model in session.models.items()}
-    write(session.out, rows, model=names["model"], base=base, notes=notes, settings=settings, answers=by_suite)
-    print_line(console, f"tables in {session.out / 'exam.md'} and exam.json, answers below {session.out}")
-
-
-def _print_end(console: Console, name: str, done: ExamProgress) -> None:
-    text = f"{name}: {done.suite}: {len(done.answers)} items"
-    if done.resumed:
-        text += f", {done.resumed} were already there"
-    if done.restarts:
-        text += f"; the engine died and was restarted {done.restarts} times"
-    if done.tokens:
-        text += f"; {done.tokens:,} tokens sampled in {done.seconds:.1f} s"
-    print_line(console, text)

@@ -20,8 +20,8 @@ def export(
     """Export a trained solver: weights, tokenizer, chat template and model card; of a LoRA run, the adapter."""
     from seal_ray.run.export import release
 
-    released = release(run, out, merge=merge)
-    print_line(make_console(), f"{'adapter' if released.adapter else 'model'} of round {released.round} in {out}")
+    number, is_adapter = release(run, out, merge=merge)
+    print_line(make_console(), f"{'adapter' if is_adapter else 'model'} of round {number} in {out}")
 
 
 def extract_adapter(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -71,19 +71,13 @@ def command(
     _show_interface(console, chosen, shown)
     game.step(dump_interface(shown))  # the curator's move
     if model is not None:
-        from seal_ray.cli.model_player import open_player  # here: it imports engines
+        from seal_ray.cli.model_player import model_player  # here: it imports engines
 
         console.print(f"starting {model}", style="dim", markup=False)
-        opening = open_player(
-            *(model, chosen, engine or default_kind()),
-            dialect=form.name,
-            interface=shown,
-            protocol=protocol,
-            temperature=temperature,
-            seed=seed,
-        )
-        with opening as player:
-            _play_solver(console, game, lambda _: player.next_completion())
+        options: dict[str, Any] = {"dialect": form.name, "interface": shown, "protocol": protocol}
+        options |= {"temperature": temperature, "seed": seed}
+        with model_player(model, chosen, engine or default_kind(), **options) as next_completion:
+            _play_solver(console, game, lambda _: next_completion())
     elif oracle:
         _play_solver(console, game, lambda dialogue: (_oracle_completion(dialogue), True))
     else:
@@ -135,33 +129,24 @@ def _read_line(console: Console, dialogue: Dialogue) -> str:
         except EOFError:
             raise KeyboardInterrupt from None
         command, _, rest = line.partition(" ")
+        name = rest.strip()
+        tools = {each.name: each for each in show_tools(dialogue.interface, dialogue.task.tools_at(dialogue.turn))}
         if command == "/quit":
             raise KeyboardInterrupt
         if command == "/help":
             console.print(escape(_HELP), style="dim")
         elif command == "/tools":
-            names = [tool.name for tool in _available(dialogue)]
-            console.print(", ".join(names), style="dim")
+            console.print(", ".join(tools), style="dim")
+        elif command == "/tool" and name in tools:
+            console.print_json(data=dict(tools[name].document))
         elif command == "/tool":
-            _show_tool(console, dialogue, rest.strip())
+            console.print(escape(str(unknown_value("tool", name, tools))), style="red")
         elif command.startswith("/"):
             console.print(
                 f"{escape(command)} is not known; allowed are /tools, /tool NAME, /help and /quit.", style="red"
             )
         else:
             return line
-
-
-def _available(dialogue: Dialogue) -> tuple[ToolDoc, ...]:
-    return show_tools(dialogue.interface, dialogue.task.tools_at(dialogue.turn))
-
-
-def _show_tool(console: Console, dialogue: Dialogue, name: str) -> None:
-    tools = {tool.name: tool for tool in _available(dialogue)}
-    if name not in tools:
-        console.print(escape(str(unknown_value("tool", name, tools))), style="red")
-        return
-    console.print_json(data=dict(tools[name].document))
 
 
 def _show_interface(console: Console, task: Task, interface: Interface) -> None:

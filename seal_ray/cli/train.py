@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,6 +57,7 @@ def command(
 ) -> None:
     """Train a solver: play, diagnose, reweight, learn. Ctrl-C writes a checkpoint; --resume resumes."""
     from seal_ray.algorithm.config import make_config
+    from seal_ray.config.presets import parse_places
     from seal_ray.report.trackers import WANDB
     from seal_ray.run.signature import trust_signed_names
     from seal_ray.run.storage import fetched, is_stored
@@ -66,7 +67,7 @@ def command(
     if resume is not None:
         if any(value is not None for value in (preset or None, config, name, rounds, seed)):
             raise UserError("--resume: a run resumes with its own settings; give no others.")
-        check_places(overrides or ())
+        parse_places(overrides or (), "--resume")
         if dry_run and is_stored(resume):
             raise UserError("--dry-run: it fetches no run from a storage; read its config.yaml there.")
         folder, storage = fetched(resume, runs, storage)
@@ -88,20 +89,6 @@ def command(
         _show_plan(console, made)
     else:
         _train(console, made, folder, source, storage, new=resume is None, wandb=wandb, restarts=max_restarts)
-
-
-def check_places(words: Sequence[str]) -> None:
-    """Raises `UserError` for a setting that changes more than where and how fast a run computes."""
-    from seal_ray.config.presets import parse_words
-    from seal_ray.config.sections import PLACE
-
-    for section, values in parse_words(words).items():
-        for key in values:
-            if key not in PLACE.get(section, ()):
-                raise UserError(
-                    f"--resume: {section}.{key} is the run's own; only places can change: settings of engine (not kind "
-                    "and dtype), env_runners and learners, their timeouts, and training.microbatch_tokens."
-                )
 
 
 def _train(
@@ -154,15 +141,15 @@ def _train(
                     folder = RunFolder(path)
                     folder.write_config({"seed": made.seed, **sections})
                     Signature(path).sign(imports=import_names(sections))
-                    outcome = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
+                    rounds = train(made, folder, resume=checkpoint, wandb=wandb, say=say, report=report)
                 break
             except (SealError, RayError) as error:
                 if isinstance(error, UserError) or not left:
                     raise
                 say(f"{' '.join(str(error).split())[:300]}; restarting, {left - 1} more restarts are left")
                 checkpoint = newest()
-    if outcome.stopped:
-        say(f"stopped after round {outcome.rounds}; resume with: seal-ray train --resume {path}")
+    if rounds < spec.training.rounds:
+        say(f"stopped after round {rounds}; resume with: seal-ray train --resume {path}")
     say(f"report: {folder.page}   model: {checkpoints.model_of(str(path))}")
 
 
@@ -259,16 +246,17 @@ def percent(metrics: Mapping[str, float], name: str) -> str:
 
 def presets() -> None:
     """List the presets: a model, and a method or an ablation on top of it."""
-    from seal_ray.config.presets import about, preset_names
+    from seal_ray.config.presets import preset_names, read_preset
 
     table = Table("preset", "about")
-    abouts = {name: about(name) for name in preset_names("method")}
-    ablations = {name: text for name, text in abouts.items() if text.startswith("Ablation")}
-    methods = {name: text for name, text in abouts.items() if name not in ablations}
-    models = {name: about(name) for name in preset_names("model")}
+    models, methods = (
+        [(name, read_preset(name)["about"]) for name in preset_names(kind)] for kind in ("model", "method")
+    )
+    ablations = [row for row in methods if row[1].startswith("Ablation")]
+    methods = [row for row in methods if row not in ablations]
     for group, rows in (("models", models), ("methods", methods), ("ablations", ablations)):
         table.add_row(f"{group}:", "", style="bold")
-        for row in rows.items():
+        for row in rows:
             table.add_row(*row)
         table.add_section()
     make_console().print(table)

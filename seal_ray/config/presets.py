@@ -15,16 +15,17 @@ import yaml  # type: ignore[import-untyped]
 from envs.errors import UserError, check_known, unknown_value
 from envs.received import parse_yaml, problem_of, read_yaml, read_yaml_as_json
 from envs.trusting import allow, config_folder, import_names, trust_names
-from seal_ray.config.earlier import check_current, converted
+from seal_ray.config.earlier import converted
 from seal_ray.config.schema import KINDS, SECTIONS
 from seal_ray.config.sections import (
+    PLACE,
     check_key,
     check_kind_has,
     fields_of,
     is_custom_kind,
     make_section,
     section_class,
-    takes_text,
+    takes,
 )
 
 FOLDER = Path(__file__).parent.parent / "presets"
@@ -39,17 +40,7 @@ Values = dict[str, dict[str, Any]]
 def preset_names(kind: str | None = None) -> list[str]:
     """The presets of the package, of one kind ("model" or "method") if it is given."""
     names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-    return [name for name in names if kind is None or _read_preset(name)["kind"] == kind]
-
-
-def about(preset: str) -> str:
-    """The one-line description of a preset."""
-    return str(_read_preset(preset)["about"])
-
-
-def kind_of(preset: str) -> str:
-    """The kind of a preset of the package or a file. Raises `UserError` if there is none."""
-    return str(_read_preset(preset)["kind"])
+    return [name for name in names if kind is None or read_preset(name)["kind"] == kind]
 
 
 def is_preset_file(preset: str) -> bool:
@@ -82,7 +73,7 @@ def read_sections(
     """
     by_kind: dict[str, str] = {}
     for name in presets or ():
-        kind = kind_of(name)
+        kind = read_preset(name)["kind"]
         if kind in by_kind:
             raise UserError(f"preset: {by_kind[kind]} and {name} are both {kind} presets; give one of them.")
         by_kind[kind] = name
@@ -96,7 +87,7 @@ def read_sections(
         seed = document.pop("seed", 0)
         given = _checked(document, raw, file)
     own = merged(given, parse_words(overrides))
-    documents = [_read_preset(by_kind[kind]) for kind in ("model", "method") if kind in by_kind]
+    documents = [read_preset(by_kind[kind]) for kind in ("model", "method") if kind in by_kind]
     under = merged(*(layer for document in documents for layer in _layers(document)))
     source = own.get("environment", {}).get("source")
     if source is not None and source != under.get("environment", {}).get("source"):
@@ -142,6 +133,19 @@ def parse_words(words: Sequence[str]) -> Values:
     return values
 
 
+def parse_places(words: Sequence[str], option: str) -> Values:
+    """The same of words that change only where and how fast a run computes. Raises `UserError` for others."""
+    values = parse_words(words)
+    for section, keys in values.items():
+        for key in keys:
+            if key not in PLACE.get(section, ()):
+                raise UserError(
+                    f"{option}: {section}.{key} is the run's own; only places can change: settings of engine (not kind "
+                    "and dtype), env_runners and learners, their timeouts, and training.microbatch_tokens."
+                )
+    return values
+
+
 def _remedy(name: str, words: Sequence[str]) -> str:
     """What to write instead of a word that is no setting."""
     if os.path.isdir(name):
@@ -182,9 +186,6 @@ def read_settings(path: Path) -> dict[str, Any]:
 def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Values:
     """The sections of a file, with checked keys and values as they were meant."""
     for section, settings in document.items():
-        if isinstance(settings, dict):
-            for key in settings:
-                check_current(section, str(key))
         if section not in SECTIONS:
             raise unknown_value(f"config: {path}: section", section, [*SECTIONS, "seed"])
         if not isinstance(settings, dict):
@@ -197,16 +198,17 @@ def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Va
 
 def _meant(section: str, key: str, value: Any, text: str) -> Any:
     """The value, or its text if the setting takes text: a model may be called 123."""
-    return text if isinstance(value, int | float) and takes_text(fields_of(section)[key]) else value
+    return text if isinstance(value, int | float) and takes(fields_of(section)[key], "string") else value
 
 
 def _layers(document: Mapping[str, Any]) -> list[Values]:
     """A preset's sections, after the sections of the preset that it is like."""
-    under = _layers(_read_preset(document["like"])) if "like" in document else []
+    under = _layers(read_preset(document["like"])) if "like" in document else []
     return [*under, document["sections"]]
 
 
-def _read_preset(name: str) -> dict[str, Any]:
+def read_preset(name: str) -> dict[str, Any]:
+    """`kind`, `about` and `sections` of a preset of the package or a file. Raises `UserError` if there is none."""
     if is_preset_file(name):
         if not Path(name).is_file():
             near = difflib.get_close_matches(Path(name).stem, preset_names(), n=1)
@@ -214,7 +216,7 @@ def _read_preset(name: str) -> dict[str, Any]:
                 f"preset: there is no file {name!r:.80}; give the path of one"
                 f"{f', or the preset {near[0]}' if near else ', or a preset of `seal-ray presets`'}."
             )
-        return _read_preset_file(Path(name))
+        return _read_file(Path(name))
     if name not in {path.stem for path in FOLDER.glob("*.yaml")}:
         raise unknown_value("preset", name, [*preset_names("method"), *preset_names("model")])
     path = FOLDER / f"{name}.yaml"
@@ -222,7 +224,7 @@ def _read_preset(name: str) -> dict[str, Any]:
     return document
 
 
-def _read_preset_file(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     """A custom preset, checked as a config file is."""
     document, raw = _documents(path)
     if not isinstance(document, dict) or set(document) - {"like"} != {"kind", "about", "sections"}:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from seal_ray.config.presets import about, preset_names
+from seal_ray.config.presets import preset_names, read_preset
 from seal_ray.config.schema import KINDS, SECTIONS, Section
 from seal_ray.config.sections import allowed, fields_of
 
@@ -76,7 +76,7 @@ def _presets() -> Iterator[str]:
     yield from _table(("preset", "kind", "what it is"))
     for kind in ("model", "method"):
         for name in preset_names(kind):
-            yield _row(f"`{name}`", kind, about(name))
+            yield _row(f"`{name}`", kind, read_preset(name)["about"])
     yield _CUSTOM_PRESETS
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
 from seal_ray.config import schema
-from seal_ray.config.schema import SECTIONS, GuidingCuratorSection, LLMCuratorSection, LLMTaskWriterSection, S
+from seal_ray.config.schema import GuidingCuratorSection, LLMCuratorSection, LLMTaskWriterSection
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Names of the layers that have LoRA adapters."""
@@ -102,16 +102,6 @@ class RunSpec:
         return sum(agent.has_adapter and agent.host == host for agent in self.agents.values())
 
 
-class Sections(Protocol):
-    """A config that is resolved: RLlib's seed, a factory of engines for tests, and the sections."""
-
-    seed: Any
-    engine_factory: Any
-
-    def section(self, section: type[S]) -> S:
-        """A section as a checked value. Raises `UserError` for a wrong value."""
-
-
 class Resolved(Protocol):
     """A config as RLlib's actors get it, with the spec that it was resolved to."""
 
@@ -124,16 +114,15 @@ class Resolved(Protocol):
         """The settings of one agent's module, as RLlib's learner takes them."""
 
 
-def resolve(config: Sections) -> RunSpec:
-    """The spec of a config. Raises `UserError` for a wrong value."""
-    sections: dict[str, Any] = {name: config.section(section) for name, section in SECTIONS.items()}
+def resolve(seed: Any, sections: Mapping[str, Any], engine_factory: Any = None) -> RunSpec:
+    """The spec of checked sections."""
     curator, task_writer = sections["curator"], sections["task_writer"]
     agents = {SOLVER: _solver(sections["solver"], sections["engine"], sections["training"])}
     if isinstance(curator, LLMCuratorSection):
         agents[CURATOR] = _proposer(CURATOR, curator, curator.proposals, agents[SOLVER])
     if isinstance(task_writer, LLMTaskWriterSection):
         agents[TASK_WRITER] = _proposer(TASK_WRITER, task_writer, task_writer.specifications, agents[SOLVER])
-    return RunSpec(config.seed, agents, _arms(curator), **sections, engine_factory=config.engine_factory)
+    return RunSpec(seed, agents, _arms(curator), **sections, engine_factory=engine_factory)
 
 
 def _solver(solver: schema.SolverSection, engine: schema.EngineSection, training: schema.TrainingSection) -> AgentSpec:

@@ -12,8 +12,7 @@ from policies.curator.base import CURATORS
 from policies.proposer import is_model
 from policies.task_writer.base import TASK_WRITERS
 from seal_ray.config import schema
-from seal_ray.config.earlier import check_current, check_kind
-from seal_ray.config.schema import KINDS, SECTIONS, S, Section
+from seal_ray.config.schema import KINDS, SECTIONS, Section
 
 _NATIVE = {"training.lr", "training.grad_clip"}
 _NATIVE_SECTIONS = {"env_runners", "learners", "fault_tolerance"}
@@ -45,9 +44,9 @@ def allowed(field: FieldInfo) -> str:
     return _words(_schema(field))
 
 
-def takes_text(field: FieldInfo) -> bool:
-    """Whether a field takes any text."""
-    return any(each.get("type") == "string" and not _choices(each) for each in _members(_schema(field)))
+def takes(field: FieldInfo, kind: str) -> bool:
+    """Whether a field takes any value of a kind of JSON schemas, such as "string" or "number"."""
+    return any(each.get("type") == kind and not _choices(each) for each in _members(_schema(field)))
 
 
 def complaint(
@@ -125,7 +124,6 @@ def section_class(name: str, kind: Any = None) -> type[Section]:
         return SECTIONS[name]  # whose check reports the kind
     if kind in KINDS[name]:
         return KINDS[name][kind]
-    check_kind(name, kind)
     if name == "curator":
         return schema.LLMCuratorSection if is_model(CURATORS, kind) else schema.InterfaceCuratorSection
     return schema.LLMTaskWriterSection if is_model(TASK_WRITERS, kind) else schema.WritingTaskWriterSection
@@ -147,8 +145,6 @@ def fields_of(name: str) -> dict[str, FieldInfo]:
 
 def check_key(section: str, key: str, *, more: Collection[str] = ()) -> None:
     """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are allowed too."""
-    if key not in more:
-        check_current(section, key)
     check_known("config section", SECTIONS, section)
     if section == "evaluation" and key in _NEVER_IN_EVALUATION:
         raise UserError(
@@ -186,10 +182,3 @@ def make_section(section: str, values: Mapping[str, Any]) -> Section:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise complaint(section, model.model_fields, values, problem) from None
-
-
-def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
-    """The section of this class, or of a subclass for its kind, with these values."""
-    made = make_section(section_name(kind), values)
-    assert isinstance(made, kind)
-    return made

@@ -15,15 +15,13 @@ from rich.table import Table
 
 from envs.diagnosis import Label
 from envs.errors import UserError
-from envs.folders import make_folder
-from envs.received import read_text
 from envs.sources import get_source
 from envs.task import sorted_categories
 from policies.engine.choice import start_engine
 from policies.prompting import ChatFormat
 from policies.rollouts import Rollouts
 from policies.solver import Solver
-from seal_ray.evaluation.resumable_log import SETTINGS, ResumableLog
+from seal_ray.evaluation.resumable_log import ResumableLog
 from seal_ray.evaluation.suites import EvaluationPlan
 from seal_ray.report.dialogues import dialogue_sample
 from seal_ray.report.files import replace_file
@@ -160,26 +158,8 @@ class EvaluationProgress:
     restarts: int = 0
 
     @property
-    def success(self) -> float:
-        return sum(record.reward for record in self.records) / max(1, len(self.records))
-
-    @property
     def tokens_per_second(self) -> float:
         return self.tokens / max(self.seconds, 1e-9)
-
-
-def claim_folder(plan: EvaluationPlan, folder: Path, option: str, *, fresh: bool = False) -> None:
-    """Reserves a folder for other files of this plan; with `fresh`, they may replace the files there.
-
-    Raises `UserError` if it holds anything of another plan.
-    """
-    path, settings = folder / SETTINGS, json.dumps(plan.settings(), indent=1)
-    make_folder(folder, option)
-    if path.exists() and read_text(path) == settings:
-        return
-    if not fresh and any(folder.iterdir()):
-        raise UserError(f"{option}: {folder} holds something else; give another folder.")
-    replace_file(path, settings.encode("utf-8"))
 
 
 def open_folder(plan: EvaluationPlan, out: Path, *, fresh: bool = False) -> ResumableLog[Record]:

@@ -15,6 +15,23 @@ T = TypeVar("T")
 SETTINGS = "settings.json"
 
 
+def claim_folder(folder: Path, file: str, settings: str, option: str, *, fresh: bool = False) -> None:
+    """Reserves a folder for files of these settings, which it holds in a file; with `fresh`, they may replace others.
+
+    Raises `UserError` if it holds anything else.
+    """
+    path = folder / file
+    make_folder(folder, option)
+    if path.is_file() and read_text(path) == settings:
+        return
+    if not fresh and any(folder.iterdir()):
+        raise UserError(
+            f"{option}: {folder} holds something else, or was made with other settings; give another folder."
+        )
+    path.parent.mkdir(exist_ok=True)
+    replace_file(path, settings.encode("utf-8"))
+
+
 class ResumableLog(Generic[T]):
     """A file of JSON lines, and the settings that its answers depend on. A line that a kill cut short is dropped.
 

@@ -80,14 +80,23 @@ class EvaluationPlan:
         }
 
 
+def budgets_for(model: ModelFolder, context: int | None, response: int) -> Budgets:
+    """The limits of a dialogue of `context` tokens, by default the model's up to `MAX_CONTEXT`.
+
+    Raises `UserError` for more than the model has.
+    """
+    tokens = min(model.context, MAX_CONTEXT) if context is None else context
+    if tokens > model.context:
+        raise UserError(f"context: {tokens} is more than the model's {model.context} tokens.")
+    return Budgets(prompt=tokens, response=min(response, tokens), context=tokens)
+
+
 def check_plan(plan: EvaluationPlan) -> ChatFormat:
     """The model's chat format. Raises `UserError` if the plan is not possible."""
     if not plan.tasks:
         raise UserError("evaluation: no task is left to play; give a larger --limit or more categories.")
     if plan.seeds > 1 and plan.temperature == 0:
         raise UserError(f"--seeds: {plan.seeds} seeds give the same greedy dialogue; add --temperature 1.0.")
-    if plan.budgets.context > plan.model.context:
-        raise UserError(f"context: {plan.budgets.context} is more than the model's {plan.model.context} tokens.")
     form = ChatFormat.load(plan.model.path, plan.model.dialect)
     openings = ((task.id, Dialogue(task, dialect=form.dialect).reset()[1]) for task in plan.tasks)
     lengths = {name: len(form.opening(info["messages"], info["tools"])) for name, info in openings}

@@ -107,10 +107,8 @@ Groups = list[list[Row]]
 def pack(groups: Sequence[Sequence[Row]], budget: int) -> list[Groups]:
     """Micro-batches of at most `budget` tokens, by first fit in decreasing length; deterministic.
 
-    A longer group is cut, and a longer row gets its own micro-batch. Raises `ValueError` for a budget below 1.
+    A longer group is cut, and a longer row gets its own micro-batch.
     """
-    if budget < 1:
-        raise ValueError(f"a budget of {budget} tokens holds no row")
     parts = [part for group in groups for part in _cut(sorted_by_tokens(group), budget)]
     bins: list[Groups] = []
     filled: list[int] = []
@@ -129,10 +127,8 @@ def pack(groups: Sequence[Sequence[Row]], budget: int) -> list[Groups]:
 def shard(groups: Sequence[Sequence[Row]], shards: int) -> list[Groups]:
     """The groups of each learner, with about equal numbers of tokens; deterministic, and few groups are cut.
 
-    With fewer rows than learners some get none. Raises `ValueError` for fewer than one learner.
+    With fewer rows than learners some get none.
     """
-    if shards < 1:
-        raise ValueError(f"{shards} shards")
     ordered = [sorted_by_tokens(group) for group in groups]
     total = sum(sum(added_tokens(rows)) for rows in ordered)
     parts: list[Groups] = [[] for _ in range(shards)]

@@ -46,6 +46,8 @@ MOST_ARMS = 32
 """Largest number of arms in a posterior; the arms with the least information are dropped."""
 LEAST_INFORMATION = 0.25
 """Effective rollouts below which an arm is dropped."""
+_ARRAYS = ("information_CAA", "evidence_CA", "within_C2", "between_C2")
+"""The arrays of a posterior, which a checkpoint has without their shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,31 +216,17 @@ class Posterior:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values for a checkpoint."""
-        return {
-            "arms": list(self.arms),
-            "strata": list(self.strata),
-            "information": self.information_CAA.tolist(),
-            "evidence": self.evidence_CA.tolist(),
-            "within": self.within_C2.tolist(),
-            "between": self.between_C2.tolist(),
-        }
+        arrays = {name.rpartition("_")[0]: getattr(self, name).tolist() for name in _ARRAYS}
+        return {"arms": list(self.arms), "strata": list(self.strata), **arrays}
 
     def with_state(self, state: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`, under the settings of this one."""
         strata, arms = len(state["strata"]), len(state["arms"])
-
-        def array(key: str, *shape: int) -> Floats:
-            return np.array(state[key], dtype=np.float64).reshape(strata, *shape)
-
-        return replace(
-            self,
-            arms=tuple(state["arms"]),
-            strata=tuple(state["strata"]),
-            information_CAA=array("information", arms, arms),
-            evidence_CA=array("evidence", arms),
-            within_C2=array("within", 2),
-            between_C2=array("between", 2),
-        )
+        arrays: dict[str, Any] = {
+            name: np.array(state[name.rpartition("_")[0]], dtype=np.float64).reshape(strata, *shape)
+            for name, shape in zip(_ARRAYS, ((arms, arms), (arms,), (2,), (2,)), strict=True)
+        }
+        return replace(self, arms=tuple(state["arms"]), strata=tuple(state["strata"]), **arrays)
 
     def _discounted(self, played: Sequence[str], strata: Sequence[str]) -> Self:
         """A window later, with room for new arms and strata, and without arms that have too little information."""

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -19,33 +18,29 @@ _CONFIDENT = 32
 NOT_REACHED = str(Label.NOT_REACHED)
 """The label of a turn that was not played; no table has a weight for it."""
 
-RHO_PAPER: Mapping[str, float] = MappingProxyType(
-    {
-        "spurious_tool_call": 2.0,
-        "correct_abstention": 1.8,
-        "empty_turn_model_response": 1.5,
-        "state_mismatch": 1.0,
-        "pass": 1.0,
-        "response_mismatch": 0.9,
-        "instance_mismatch": 0.6,
-    }
-)
+RHO_PAPER: Mapping[str, float] = {
+    "spurious_tool_call": 2.0,
+    "correct_abstention": 1.8,
+    "empty_turn_model_response": 1.5,
+    "state_mismatch": 1.0,
+    "pass": 1.0,
+    "response_mismatch": 0.9,
+    "instance_mismatch": 0.6,
+}
 """SEAL's Table 6 (arXiv 2605.24426), over `TurnDiagnosis.paper_label`. Our verifier has no "instance_mismatch"."""
 
-RHO_DEFAULT: Mapping[str, float] = MappingProxyType(
-    {
-        str(Label.SPURIOUS_TOOL_CALL): 2.0,  # the paper's value, as all that have no other comment
-        str(Label.CORRECT_ABSTENTION): 1.8,
-        str(Label.MISSING_TOOL_CALL): 1.5,  # the paper's empty turn, and turns that lack a needed tool
-        str(Label.RECOVERY_FAILURE): 1.5,  # as clear a failure as a missing call, after an error in the context
-        str(Label.INVALID_TOOL_CALL): 1.2,  # learnt fast, but the rest of the turn depends on it
-        str(Label.ARGUMENT_MISMATCH): 1.0,  # the right tool in a wrong form; the plain reward covers it
-        str(Label.STATE_MISMATCH): 1.0,
-        str(Label.PASS): 1.0,
-        str(Label.RESPONSE_MISMATCH): 0.9,
-        str(Label.INHERITED_STATE): 0.6,  # the paper's value of its ambiguous label: an earlier turn failed
-    }
-)
+RHO_DEFAULT: Mapping[str, float] = {
+    str(Label.SPURIOUS_TOOL_CALL): 2.0,  # the paper's value, as all that have no other comment
+    str(Label.CORRECT_ABSTENTION): 1.8,
+    str(Label.MISSING_TOOL_CALL): 1.5,  # the paper's empty turn, and turns that lack a needed tool
+    str(Label.RECOVERY_FAILURE): 1.5,  # as clear a failure as a missing call, after an error in the context
+    str(Label.INVALID_TOOL_CALL): 1.2,  # learnt fast, but the rest of the turn depends on it
+    str(Label.ARGUMENT_MISMATCH): 1.0,  # the right tool in a wrong form; the plain reward covers it
+    str(Label.STATE_MISMATCH): 1.0,
+    str(Label.PASS): 1.0,
+    str(Label.RESPONSE_MISMATCH): 0.9,
+    str(Label.INHERITED_STATE): 0.6,  # the paper's value of its ambiguous label: an earlier turn failed
+}
 """Our table, over `Label`: the paper's values for the paper's labels, and near ones for finer labels."""
 
 _TABLES: Mapping[str, Mapping[str, float]] = {"paper": RHO_PAPER, "default": RHO_DEFAULT}

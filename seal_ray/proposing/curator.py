@@ -28,7 +28,8 @@ from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
 from seal_ray.proposing.loop import ProposalLoop
 from seal_ray.proposing.part_values import shown_text
 from seal_ray.proposing.probed import ProbedProposals
-from seal_ray.proposing.turn_probes import Play, TurnProber
+from seal_ray.proposing.turn_probes import TurnProber
+from seal_ray.rollout.planner import Play
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, arms_of
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+from pydantic import TypeAdapter
+
 from envs.task import JSON
 from policies.proposer import Proposal, Proposer
 from policies.trajectory import Sample
@@ -16,6 +18,7 @@ from seal_ray.rollout.dispatch import while_healing
 from seal_ray.rollout.types import Group
 
 T = TypeVar("T")
+_SAMPLE: TypeAdapter[Sample | None] = TypeAdapter(Sample | None)
 Update = Callable[[Sequence[float], Sequence[bool]], Floats | None]
 """Weight of each proposal in the loss, from the rewards and rejections; None if nothing can be learnt."""
 
@@ -156,9 +159,4 @@ class ProposalLoop(ABC, Generic[T]):
     def load_proposal(self, row: Mapping[str, Any]) -> Proposal[T]:
         """The inverse of `dump_proposal`."""
         value = None if row["value"] is None else self.load(row["value"])
-        return Proposal(value, row["rejection"], None if row["sample"] is None else _sample(row["sample"]))
-
-
-def _sample(value: Mapping[str, Any]) -> Sample:
-    tokens = {key: tuple(each) for key, each in value.items() if key != "seed"}
-    return Sample(seed=value["seed"], **tokens)
+        return Proposal(value, row["rejection"], _SAMPLE.validate_python(row["sample"]))

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from envs.interface import Interface
 from envs.task import JSON
 from policies.proposer import Proposal
@@ -35,6 +37,9 @@ class Credit:
     def helps(self) -> bool:
         """Whether the gain is above 0 by its own error."""
         return self.gain > self.error
+
+
+_CREDIT: TypeAdapter[Any] = TypeAdapter(Credit | None)
 
 
 class ProbedProposals:
@@ -131,16 +136,12 @@ class ProbedProposals:
         self._prober.set_state(state["prober"])
         self._values.set_state(state["values"])
         self.has_probes = state["has_probes"]
-        self.credits = [None if value is None else _credit_from(value) for value in state["credits"]]
-        self.archive = list(zip(archive, map(_credit_from, state["archive"]), strict=True))
+        self.credits = [_CREDIT.validate_python(value) for value in state["credits"]]
+        self.archive = list(zip(archive, map(_CREDIT.validate_python, state["archive"]), strict=True))
 
 
 def _credit(proposal: Proposal[Interface], credit_of: Mapping[frozenset[str], Credit]) -> Credit | None:
     return credit_of.get(shown_text(proposal.value)) if proposal.accepted and proposal.value else None
-
-
-def _credit_from(value: Mapping[str, Any]) -> Credit:
-    return Credit(value["gain"], value["error"], ProbeValue(**value["probe"]))
 
 
 def _reward(proposal: Proposal[Interface], credit: Credit) -> float:

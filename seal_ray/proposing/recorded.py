@@ -2,14 +2,14 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from envs.errors import UserError
+from seal_ray.config.presets import read_settings
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import RecordedTaskWriterSection
-from seal_ray.report.files import RunFolder
+from seal_ray.report.files import read_windows
 
 SEED = "{seed}"
 """Placeholder for a run's own seed in the name of the folder."""
@@ -40,18 +40,14 @@ def recorded_windows(spec: RunSpec, *, seed: int | None = None) -> list[list[str
     path = Path(section.recorded.replace(SEED, str(spec.seed if seed is None else seed)))
     if not ((path / "config.yaml").is_file() and (path / "drafts.jsonl").is_file()):
         raise UserError(f"task_writer.recorded: {str(path)!r:.200} is no folder of a run in which tasks were written.")
-    folder = RunFolder(path)
-    length = _window_length(folder)
+    own = read_settings(path / "config.yaml").get("task_writer", {})
+    length = own.get("update_every", RecordedTaskWriterSection().update_every)
     if length != section.update_every:
         raise UserError(
             f"task_writer.update_every: {section.update_every}; set it to the {length} rounds of the windows of {path}."
         )
     windows: dict[int, list[str | None]] = {}
-    for row in folder.drafts.rows():
-        try:
-            window = _Window.model_validate(row)
-        except ValidationError:
-            raise UserError(f"{folder.drafts.path}: a row of it is no window of drafts.") from None
+    for window in read_windows(path, "drafts.jsonl", _Window, "task writer"):
         windows[(window.round - 1) // length] = [draft.specification for draft in window.drafts]
     needed = math.ceil(spec.training.rounds / length)
     if needed < 2:
@@ -66,9 +62,3 @@ def recorded_windows(spec: RunSpec, *, seed: int | None = None) -> list[list[str
             f"task_writer.specifications: {section.specifications} is given, and a window of {path} has {longest}."
         )
     return recorded
-
-
-def _window_length(folder: RunFolder) -> int:
-    section: Any = folder.read_config().get("task_writer", {})
-    length = section.get("update_every") if isinstance(section, dict) else None
-    return length if type(length) is int and length > 0 else RecordedTaskWriterSection().update_every

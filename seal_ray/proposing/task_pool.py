@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 from hashlib import blake2b
 from typing import Any
 
@@ -102,9 +102,6 @@ class WrittenTaskPool:
     def entries(self) -> tuple[Written, ...]:
         """The tasks, in the order in which they were written."""
         return tuple(self._entries.values())
-
-    def get(self, task_id: str) -> Written | None:
-        return self._entries.get(task_id)
 
     def known(self, specification: Specification) -> Written | None:
         """The task of an equal specification, or None."""
@@ -210,16 +207,9 @@ class WrittenTaskPool:
         return {
             "retired": self.retired,
             "entries": [
-                {
-                    "task": entry.task,
-                    "specification": entry.specification.dump(),
-                    "provenance": list(astuple(entry.provenance)),
-                    "story": list(entry.story),
-                    "successes": entry.successes,
-                    "counted": entry.counted,
-                    "rollouts": entry.rollouts,
-                    "played": entry.played,
-                }
+                {each.name: getattr(entry, each.name) for each in fields(entry)}
+                | {"specification": entry.specification.dump(), "story": list(entry.story)}
+                | {"provenance": list(astuple(entry.provenance))}
                 for entry in self._entries.values()
             ],
         }

@@ -1,7 +1,7 @@
 """Values of the written tasks of a window, by `task_writer.reward`."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +12,8 @@ from envs.specifications import Apart, Rejected, Specification, Writable, likene
 from policies.trajectory import derive_seed
 from seal_ray.config.resolve import RunSpec
 from seal_ray.proposing.curator_rewards import alpha_value
-from seal_ray.rollout.types import PLAIN_ARM, Group, GroupPlan
+from seal_ray.rollout.planner import Play
+from seal_ray.rollout.types import PLAIN_ARM, GroupPlan
 
 NEAR = 0.5
 """Likeness from which two specifications are neighbours; specifications of different categories never are."""
@@ -152,8 +153,6 @@ ROLLOUTS = 4
 """Rollouts of a task at each end of a window."""
 _DRAWS = 1_000
 """Largest number of draws for each task."""
-
-Play = Callable[[Sequence[GroupPlan]], Sequence[Group]]
 
 
 class PlainRollouts:

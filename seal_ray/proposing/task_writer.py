@@ -22,7 +22,8 @@ from seal_ray.proposing import task_rewards
 from seal_ray.proposing.loop import ProposalLoop
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.proposing.task_pool import IN_POOL, Provenance, WrittenTaskPool, written_slots
-from seal_ray.proposing.task_rewards import HeldOut, HeldOutOutcome, PlainRollouts, Play, TaskOutcome, WindowOutcomes
+from seal_ray.proposing.task_rewards import HeldOut, HeldOutOutcome, PlainRollouts, TaskOutcome, WindowOutcomes
+from seal_ray.rollout.planner import Play
 from seal_ray.rollout.types import PLAIN, Group
 
 _SEEDS = 10**9

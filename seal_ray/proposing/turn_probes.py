@@ -8,7 +8,7 @@ solver elsewhere: VinePPO (arXiv 2410.01679), RTMC (2604.11037), TRACE (2606.111
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -22,13 +22,12 @@ from policies.trajectory import derive_seed
 from policies.turn_start import Kind, TurnStart, turn_start, turn_to_probe
 from seal_ray.config.resolve import RunSpec
 from seal_ray.config.schema import LLMCuratorSection
+from seal_ray.rollout.planner import Play
 from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, GroupPlan, played_trajectories
 
 STAGES = (0.25, 0.5, 1.0)
 """Shares of the points after which the worse half of the interfaces is left out (successive halving)."""
 _LEAST_POINTS = 4
-
-Play = Callable[[Sequence[GroupPlan]], Sequence[Group]]
 
 
 @dataclass(frozen=True, slots=True)

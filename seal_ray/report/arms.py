@@ -107,7 +107,7 @@ class History:
 def histories(path: Path) -> list[History]:
     """The arms of a run, in the order of their first window. Raises `UserError` for a folder without any."""
     windows: dict[str, list[ArmWindow]] = {}
-    for window in read_windows(path, "arms.jsonl", _Window, "arms", "curator"):
+    for window in read_windows(path, "arms.jsonl", _Window, "curator"):
         for arm in window.arms:
             placed = arm.model_copy(update={"round": window.round, "rounds": window.rounds})
             windows.setdefault(visible(arm.id), []).append(placed)

@@ -6,12 +6,12 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from envs.errors import UserError
 from envs.interface import Interface
@@ -24,82 +24,78 @@ from seal_ray.config.presets import read_settings
 from seal_ray.metrics import bounds_of, check
 
 MAX_ROUNDS = 10**7
-_NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./ -]{0,119}")
-"""Names of metrics, suites and categories."""
-_MAX_ID = 200
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_./ -]{0,119}$")]
+"""The name of a metric, suite or category."""
 
 
-def check_round(row: Mapping[str, JSON]) -> None:
-    """Raises `ValueError` for a row without a round."""
-    number = row.get("round")
-    if type(number) is not int or not 0 <= number <= MAX_ROUNDS:
-        raise ValueError("it has no whole number as its round")
+def _check_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it holds control characters")
+    return text
 
 
-def check_metrics(row: Mapping[str, JSON]) -> None:
-    """Raises `ValueError` unless the row has a round, and numbers or null under names; a share is from 0 to 1."""
-    check_round(row)
-    _check_numbers(row)
-
-
-def check_evaluation(row: Mapping[str, JSON]) -> None:
-    """Raises `ValueError` unless the row has a round, and under `suites` suite → category → task → 0 to 1, or null."""
-    check_round(row)
-    _check_outcomes(row.get("suites"))
-
-
-def check_start(row: Mapping[str, JSON]) -> None:
-    """Raises `ValueError` unless the row has `metrics` and `suites` as rows of metrics and evaluations."""
-    _check_numbers(_mapping(row.get("metrics"), "metrics"))
-    _check_outcomes(row.get("suites"))
-
-
-def check_interfaces(row: Mapping[str, JSON]) -> None:
-    """Raises `ValueError` unless the row has a round, and interfaces with `id` and `number`."""
-    check_round(row)
-    interfaces = row.get("interfaces")
-    if not isinstance(interfaces, list):
-        raise ValueError("it has no list of interfaces")
-    for document in interfaces:
-        values = dict(_mapping(document, "an interface"))
-        if type(values.pop("number", 0)) is not int or not isinstance(values.pop("id", ""), str):
-            raise ValueError("an interface has no text as its id, or no whole number")
-        interface_from_dict(values)
-
-
-def _check_numbers(values: Mapping[str, JSON]) -> None:
+def _check_bounds(values: dict[str, float | None]) -> dict[str, float | None]:
     for name, value in values.items():
-        _check_name(name)
-        if value is None:
-            continue
-        if type(value) not in (int, float):
-            raise ValueError(f"{name} is no number")
         least, most = bounds_of(name)
-        if not least <= value <= most:
+        if value is not None and not least <= value <= most:
             raise ValueError(f"{name} is not from {least:g} to {most:g}")
+    return values
 
 
-def _check_outcomes(suites: JSON) -> None:
-    for suite, categories in _mapping(suites, "suites").items():
-        _check_name(suite)
-        for category, tasks in _mapping(categories, suite).items():
-            _check_name(category)
-            for task, outcome in _mapping(tasks, category).items():
-                if len(task) > _MAX_ID or not task.isprintable():
-                    raise ValueError(f"{visible(task)[:40]} is no task's id")
-                if outcome is not None and (type(outcome) not in (int, float) or not 0 <= outcome <= 1):
-                    raise ValueError(f"the outcome of {task[:40]} is not from 0 to 1")
+_TaskId = Annotated[str, Field(max_length=200), AfterValidator(_check_printable)]
+_Suites = dict[_Name, dict[_Name, dict[_TaskId, Annotated[float, Field(ge=0, le=1)] | None]]]
+"""Suite → category → task → its success; None for a lost dialogue."""
 
 
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{visible(name)[:40]!r} is no name")
+class RoundRow(BaseModel):
+    """A row with a round."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    round: int = Field(ge=0, le=MAX_ROUNDS)
 
 
-def _mapping(value: JSON, what: str) -> Mapping[str, JSON]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} is no object")
-    return value
+class MetricsRow(RoundRow):
+    """A round, and numbers or null under names; a share is from 0 to 1."""
+
+    __pydantic_extra__: dict[_Name, float | None]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _check_bounds(self.model_extra or {})
+        return self
+
+
+class EvaluationRow(RoundRow):
+    """A round, and the outcome of each task of its evaluation."""
+
+    suites: _Suites
+
+
+class StartRow(BaseModel):
+    """The numbers and outcomes of an evaluation, as rows of metrics and evaluations have them."""
+
+    model_config = ConfigDict(strict=True)
+    metrics: Annotated[dict[_Name, float | None], AfterValidator(_check_bounds)]
+    suites: _Suites
+
+
+class _ShownInterface(BaseModel):
+    """An interface with its `id` and `number`."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    id: str = ""
+    number: int = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        interface_from_dict(self.model_extra or {})
+        return self
+
+
+class InterfacesRow(RoundRow):
+    """A round, and the interfaces that it played."""
+
+    interfaces: list[_ShownInterface]
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -186,12 +182,12 @@ class JsonLines:
 
     Attributes:
         ascii: Whether to escape all other characters, so that no text breaks a line or its encoding.
-        check: Raises `ValueError` for a row that does not fit.
+        model: The form of the rows.
     """
 
     path: Path
     ascii: bool = True
-    check: Callable[[Mapping[str, JSON]], None] | None = None
+    model: type[BaseModel] | None = None
 
     def lines(self) -> list[bytes]:
         # `str.splitlines` would split at U+2028 within a text too.
@@ -211,11 +207,8 @@ class JsonLines:
                 raise UserError(f"{self.path}: line {number} is not valid JSON ({error}).") from None
             if not isinstance(row, dict):
                 raise UserError(f"{self.path}: line {number} is no JSON object.")
-            try:
-                if self.check is not None:
-                    self.check(row)
-            except ValueError as error:
-                raise UserError(f"{self.path}: line {number} does not fit ({str(error).rstrip('.')}).") from None
+            if self.model is not None:
+                validated(self.model, row, f"{self.path}: line {number} does not fit")
             rows.append(row)
         return rows
 
@@ -253,23 +246,23 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.yaml"
-        self.metrics = JsonLines(path / "metrics.jsonl", check=check_metrics)
+        self.metrics = JsonLines(path / "metrics.jsonl", model=MetricsRow)
         """One row a round: `round` and the round's metrics."""
-        self.evaluations = JsonLines(path / "evaluations.jsonl", check=check_evaluation)
+        self.evaluations = JsonLines(path / "evaluations.jsonl", model=EvaluationRow)
         """One row an evaluation: `round` and `suites`, suite → category → task → 1, 0, or null for a lost dialogue."""
-        self.start = JsonLines(path / "start.jsonl", check=check_start)
+        self.start = JsonLines(path / "start.jsonl", model=StartRow)
         """The evaluation before training, if another run has made it: one row, its `metrics` and `suites`."""
-        self.interfaces = JsonLines(path / "interfaces.jsonl", check=check_interfaces)
+        self.interfaces = JsonLines(path / "interfaces.jsonl", model=InterfacesRow)
         """One row a round: `round` and the played `interfaces`, with their `id` and the `number` of their arm."""
-        self.profiles = JsonLines(path / "profiles.jsonl", check=check_round)
+        self.profiles = JsonLines(path / "profiles.jsonl", model=RoundRow)
         """One row a round: `round` and `profile`, the failure profile's JSON form."""
-        self.proposals = JsonLines(path / "proposals.jsonl", check=check_round)
+        self.proposals = JsonLines(path / "proposals.jsonl", model=RoundRow)
         """One row a round: `round` and the `proposals` of its window, with reward or rejection."""
-        self.arms = JsonLines(path / "arms.jsonl", check=check_round)
+        self.arms = JsonLines(path / "arms.jsonl", model=RoundRow)
         """One row a window of the curator: its last `round`, its `rounds`, and `arms` with their statistics."""
-        self.drafts = JsonLines(path / "drafts.jsonl", check=check_round)
+        self.drafts = JsonLines(path / "drafts.jsonl", model=RoundRow)
         """One row a round with a task writer: `round` and the `drafts` of its window, with reward or rejection."""
-        self.pool = JsonLines(path / "pool.jsonl", check=check_round)
+        self.pool = JsonLines(path / "pool.jsonl", model=RoundRow)
         """One row a window of the task writer: its last `round` and `tasks`, the pool with statistics."""
         self.logs = path / _LOGS
         """The folder of the dialogues in Inspect's format, one log a round and one an evaluation."""
@@ -342,20 +335,13 @@ def note_on_runs(path: Path) -> str:
     return ""
 
 
-def read_windows(run: Path, file: str, model: type[M], noun: str, proposer: str) -> list[M]:
-    """The rows of a file of windows in a run folder. Raises `UserError` if there are none, or one does not fit.
-
-    Args:
-        noun: The content of a row, for messages.
-        proposer: The agent that writes windows, for messages.
-    """
+def read_windows(run: Path, file: str, model: type[M], proposer: str) -> list[M]:
+    """The rows of a file of windows of a `proposer`. Raises `UserError` if there are none, or one does not fit."""
     if not (run / "config.yaml").is_file():
         raise UserError(f"run: {str(run)!r:.200} is no folder of a run; it holds no config.yaml.{note_on_runs(run)}")
     check_no_links(run, leave_out=WANDB_FOLDER)
     path = run / file
-    rows = JsonLines(path, check=check_round).rows()
+    rows = JsonLines(path, model=RoundRow).rows()
     if not rows:
         raise UserError(f"run: {str(run)!r:.200} has no {file}; no window of a {proposer} has ended in it.")
-    return [
-        validated(model, row, f"{path}: line {number} is no window of {noun}") for number, row in enumerate(rows, 1)
-    ]
+    return [validated(model, row, f"{path}: line {number} does not fit") for number, row in enumerate(rows, 1)]

@@ -73,14 +73,6 @@ class WindowSummary:
             yield arm.id + place, arm.shows, success, gain
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened in a round."""
-
-    round: int
-    text: str
-
-
 def write_page(folder: RunFolder) -> None:
     """Writes `report.html` from the files of a run so far, atomically."""
     rows = latest_rows(folder.metrics.rows())
@@ -190,19 +182,19 @@ def _means(rows: Sequence[Row]) -> dict[str, float]:
     return {shown: sum(each) / len(each) for shown, each in values.items() if each}
 
 
-def events(rows: Sequence[Row], arms: Sequence[History]) -> Iterator[Event]:
-    """Promotions, restarts and faults, in the order of their rounds."""
-    found = [Event(number, f"{arm.id} became the interface in force") for arm in arms for number in arm.promoted_at]
+def events(rows: Sequence[Row], arms: Sequence[History]) -> Iterator[tuple[int, str]]:
+    """(round, text) of promotions, restarts and faults, in the order of their rounds."""
+    found = [(number, f"{arm.id} became the interface in force") for arm in arms for number in arm.promoted_at]
     before: Row = {}
     for row in rows:
         for name, text in (("engine", "engine restarts"), ("runner", "env runner restarts")):
             more = (row.get(f"perf/{name}_restarts") or 0) - (before.get(f"perf/{name}_restarts") or 0)
             if more > 0:
-                found.append(Event(row["round"], f"{text}: {more:g}"))
+                found.append((row["round"], f"{text}: {more:g}"))
         if faults := row.get("diagnosis/faults"):
-            found.append(Event(row["round"], f"dialogues lost to faults: {faults:g}"))
+            found.append((row["round"], f"dialogues lost to faults: {faults:g}"))
         before = row
-    yield from sorted(found, key=lambda event: event.round)
+    yield from sorted(found, key=lambda event: event[0])
 
 
 def flipped_tasks(evaluations: Sequence[Row]) -> dict[str, list[tuple[str, str]]]:

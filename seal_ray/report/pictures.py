@@ -94,16 +94,11 @@ def as_share(axes: Axes, label: str) -> None:
     axes.set_ylabel(label)
 
 
-def round_axis(axes: Axes, label: str = "round") -> None:
-    """An axis of rounds, and the grid."""
-    axes.set_xlabel(axes.get_xlabel() or label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.grid(visible=True, alpha=0.25)
-
-
 def finish(axes: Axes, rows: Sequence[Row]) -> None:
     """The axis of rounds, the grid and the legend, once everything is drawn."""
-    round_axis(axes)
+    axes.set_xlabel(axes.get_xlabel() or "round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.grid(visible=True, alpha=0.25)
     if rows:
         axes.set_xlim(rows[0]["round"] - 0.5, rows[-1]["round"] + 0.5)
     handles, labels = axes.get_legend_handles_labels()

@@ -55,7 +55,7 @@ class PoolWindow(BaseModel):
 
 def read_pool(path: Path) -> list[PoolWindow]:
     """The pool of a run after each of its windows. Raises `UserError` for a folder without any."""
-    return read_windows(path, "pool.jsonl", PoolWindow, "a pool", "task writer")
+    return read_windows(path, "pool.jsonl", PoolWindow, "task writer")
 
 
 def newest(tasks: Sequence[PoolTask], limit: int = 0) -> list[PoolTask]:

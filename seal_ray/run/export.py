@@ -3,13 +3,12 @@
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envs.errors import UserError
 from envs.received import check_no_links
-from envs.sources import get_source
+from envs.sources import TaskSource, get_source
 from envs.task import JSON
 from policies.engine.adapters import CONFIG_FILE
 from policies.models import public_name, read_json
@@ -36,16 +35,10 @@ _SUCCESS = "evaluation/success"
 _TURNS = "evaluation/turns_done"
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The written solver: an adapter or a whole model, after a number of rounds."""
-
-    round: int
-    adapter: bool
-
-
-def release(path: Path, out: Path, *, merge: bool = False) -> Release:
+def release(path: Path, out: Path, *, merge: bool = False) -> tuple[int, bool]:
     """Writes the solver of a run, or of one of its checkpoints, to a new folder, atomically.
+
+    Returns its number of rounds, and whether it is an adapter.
 
     A run that trained a LoRA adapter gives the adapter, or with `merge` the model with it added. Tensors are exact
     copies. Raises `UserError` if there is no checkpoint, or the folder cannot be written.
@@ -79,7 +72,7 @@ def release(path: Path, out: Path, *, merge: bool = False) -> Release:
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
         raise UserError(f"--out: {out} cannot be written ({error.strerror or error}).") from None
-    return Release(number, as_adapter)
+    return number, as_adapter
 
 
 def _find(path: Path) -> tuple[Path, Path]:
@@ -109,8 +102,9 @@ def model_card(
     """
     environment, solver = config.get("environment", {}), config.get("solver", {})
     base = _UNSAFE.sub("?", base or public_name(str(solver.get("model"))))
-    source, split = str(environment.get("source")), environment.get("split")
-    about, categories = _data(source)
+    name_of_source, split = str(environment.get("source")), environment.get("split")
+    source = _source(name_of_source)
+    about, categories = (source.about, source.categories) if source else (f"tasks of `{name_of_source}`", ["all"])
     lines = [
         *("---", f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation"),
         *("tags: [tool-use, grpo, seal-ray]", "---", "", f"# {name}", ""),
@@ -131,13 +125,12 @@ def model_card(
     return "\n".join(lines)
 
 
-def _data(name: str) -> tuple[str, list[str]]:
-    """Description and categories of a source, which need not be installed."""
+def _source(name: str) -> TaskSource | None:
+    """A task source, if it is installed."""
     try:
-        source = get_source(name)
+        return get_source(name)
     except UserError:
-        return f"tasks of `{name}`", ["all"]
-    return source.about, list(source.categories)
+        return None
 
 
 def _use(base: str, adapter: bool) -> list[str]:
@@ -166,6 +159,8 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
         return ["The run has no evaluation on tasks that it was not trained on."]
     evaluation = config.get("evaluation", {})
     source = str(evaluation.get("source") or config.get("environment", {}).get("source"))
+    known = _source(source)
+    rules = f", {known.protocol} protocol" if known else ""
     first, last = measured[0], measured[-1]
     columns = [first] if first is last else [first, last]
     heads = [f"after round {row['round']}" if row["round"] else "before training" for row in columns]
@@ -173,7 +168,7 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
     names = {"all": _SUCCESS, **categories, "single turns": _TURNS}
     return [
         f"Success on {last.get('evaluation/dialogues') or 0:g} tasks of `{source}`, split `{evaluation.get('split')}`, "
-        f"none of them trained on; plain interface{_rules(source)}.",
+        f"none of them trained on; plain interface{rules}.",
         *("", f"| category | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"),
         *(
             f"| {label} | {' | '.join(_percent(row.get(key)) for row in columns)} |"
@@ -181,14 +176,6 @@ def _results(config: Mapping[str, JSON], rows: Sequence[Mapping[str, JSON]]) -> 
             if key in last
         ),
     ]
-
-
-def _rules(source: str) -> str:
-    """The protocol of the evaluation, if its source is installed."""
-    try:
-        return f", {get_source(source).protocol} protocol"
-    except UserError:
-        return ""
 
 
 def _percent(value: Any) -> str:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -207,14 +206,6 @@ def _evaluation_metrics(evaluation: EvaluationReport) -> Metrics:
     return {**metrics, "perf/evaluation_seconds": evaluation.seconds}
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingOutcome:
-    """The number of finished rounds, and whether an interrupt stopped the run before its last."""
-
-    rounds: int
-    stopped: bool
-
-
 def train(
     config: SealConfig,
     folder: RunFolder,
@@ -223,8 +214,10 @@ def train(
     wandb: str = "off",
     say: Callable[[str], None],
     report: Callable[[Mapping[str, float]], None],
-) -> TrainingOutcome:
+) -> int:
     """Trains to the last round, from the start or from the checkpoint `resume`. Ray must be connected.
+
+    Returns the number of finished rounds, fewer than the run has after an interrupt.
 
     A first interrupt lets the round end, writes a checkpoint and returns; a second one raises `KeyboardInterrupt`.
 
@@ -259,7 +252,7 @@ def train(
         if not stored or checkpoints.round_of(stored[-1]) < algorithm.round:
             recorder.begin_checkpoint()
             recorder.finish_checkpoint()
-        return TrainingOutcome(algorithm.round, stopped=algorithm.round < training.rounds)
+        return algorithm.round
 
 
 @contextmanager

@@ -225,7 +225,8 @@ class AnswerWriter:
         deltas += [{"content": part.content} for part in parts if part.content]
         calls = parts[-1].calls if finish is not None else ()
         deltas += [{"tool_calls": [{"index": place, **_entry(call)}]} for place, call in enumerate(calls)]
-        tokens = {key: choice[key] for key in ("logprobs", "token_ids") if choice.get(key) and self._shows(key)}
+        shown = ("logprobs", "token_ids") if self.show_tokens else ("logprobs",)
+        tokens = {key: choice[key] for key in shown if choice.get(key)}
         if not deltas and tokens:
             deltas = [{"content": ""}]
         for place, delta in enumerate(deltas):
@@ -233,6 +234,3 @@ class AnswerWriter:
         if finish is not None:
             ended = {"index": index, "delta": {}, "finish_reason": _finish(finish, self.rules, calls)}
             yield {**ended, "stop_reason": choice.get("stop_reason")}
-
-    def _shows(self, key: str) -> bool:
-        return self.show_tokens or key != "token_ids"

@@ -16,12 +16,10 @@ from policies.engine.choice import DTYPES, cache_bytes, check_tensor_parallel, c
 from policies.engine.requests import Shapes, adaptable_shapes, checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.schema import Count
+from seal_ray.evaluation.suites import budgets_for
 from seal_ray.run.checkpoints import model_of, name_of
 from seal_ray.serving.hosts import EVERYWHERE
 from seal_ray.serving.limits import RequestLimits
-
-MAX_CONTEXT = 32_768
-"""Default context in tokens, for models that have more."""
 
 KEY_VARIABLE = "SEAL_RAY_API_KEY"
 
@@ -131,9 +129,7 @@ def resolve(settings: ServingSettings) -> Served:
         raise UserError(f"adapter: {name!r} is the model's name; give the adapter another.")
     check_known("dtype", DTYPES, settings.dtype)
     check_tensor_parallel("gpus", settings.gpus or 1, folder)
-    context = min(folder.context, MAX_CONTEXT) if settings.context is None else settings.context
-    if context > folder.context:
-        raise UserError(f"context: {context} is more than the model's {folder.context} tokens.")
+    context = budgets_for(folder, settings.context, settings.response).context
     if settings.max_replicas is not None and settings.max_replicas < settings.replicas:
         raise UserError(f"max_replicas: {settings.max_replicas} is less than the {settings.replicas} at least.")
     shapes = adaptable_shapes(checkpoint_shapes(folder.path)) if settings.adapters else {}

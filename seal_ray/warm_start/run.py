@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from envs.dialogue import Protocol
-from envs.errors import UserError
-from envs.folders import make_folder
-from envs.received import read_json_object, read_text
+from envs.received import read_json_object
 from envs.roles import SOLVER
 from envs.sources import get_source
 from envs.text_space import UnicodeText
@@ -28,9 +25,10 @@ from policies.solver import Budgets
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.evaluation.records import evaluate, groups, open_folder
+from seal_ray.evaluation.resumable_log import claim_folder
 from seal_ray.evaluation.suites import EvaluationPlan, check_plan, choose_tasks
 from seal_ray.grpo.rows import Minibatch
-from seal_ray.report.files import JsonLines, replace_file, replace_folder, settle_folder
+from seal_ray.report.files import JsonLines, replace_folder, settle_folder
 from seal_ray.report.pictures import BLUE, DPI, GREEN, GREY, ORANGE, PINK, RED, as_share, save_picture
 from seal_ray.run.checkpoints import ADAPTER, MODEL
 from seal_ray.run.cluster import connected
@@ -107,40 +105,6 @@ Report = Callable[[str, int, int, str], None]
 """Called with the stage, the numbers of done and of all, and further information."""
 
 
-@dataclass(frozen=True, slots=True)
-class WarmStartFiles:
-    """The files in the folder of a warm start."""
-
-    out: Path
-
-    @property
-    def work(self) -> Path:
-        return self.out / WORK
-
-    @property
-    def metrics(self) -> JsonLines:
-        return JsonLines(self.work / METRICS)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the model is complete: config.json is written last."""
-        return (self.out / "config.json").is_file()
-
-
-def prepare(plan: WarmStart, out: Path) -> WarmStartFiles:
-    """Prepares the folder for this plan. Raises `UserError` if it holds something else."""
-    files = WarmStartFiles(out)
-    kept = files.work / PLAN
-    if not kept.is_file() and out.is_dir() and any(out.iterdir()):
-        raise UserError(f"--out: {out} holds something else; give an empty or new folder.")
-    if kept.is_file() and read_text(kept) != plan.as_json():
-        raise UserError(f"--out: {out} holds a warm start with other settings; give the same, or another folder.")
-    make_folder(out)
-    files.work.mkdir(exist_ok=True)
-    replace_file(kept, plan.as_json().encode("utf-8"))
-    return files
-
-
 def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
     """Runs the rest of the plan, and writes the model to the folder `out`, which it returns.
 
@@ -149,12 +113,11 @@ def warm_start(plan: WarmStart, out: Path, report: Report) -> Path:
     config = plan.config()
     spec = config.spec
     model = check_run(spec)
-    files = prepare(plan, out)
-    if files.finished:
-        return out
-    several = bool(spec.learners.num_learners)
-    with connected() if several else nullcontext(), _learners(config) as learners:
-        _Run(plan, config, model, files, learners, report).learn()
+    claim_folder(out, f"{WORK}/{PLAN}", plan.as_json(), "--out")
+    if not (out / "config.json").is_file():  # it is written last
+        several = bool(spec.learners.num_learners)
+        with connected() if several else nullcontext(), _learners(config) as learners:
+            _Run(plan, config, model, out, learners, report).learn()
     return out
 
 
@@ -164,17 +127,14 @@ class _Run:
         plan: WarmStart,
         config: SealConfig,
         model: ModelFolder,
-        files: WarmStartFiles,
+        out: Path,
         learners: SealLearnerGroup,
         report: Report,
     ) -> None:
-        self._plan = plan
-        self._solver = config.spec.solver
-        self._engine = config.spec.engine
-        self._model = model
-        self._files = files
-        self._learners = learners
-        self._report = report
+        self._plan, self._model, self._learners, self._report = plan, model, learners, report
+        self._solver, self._engine = config.spec.solver, config.spec.engine
+        self._out, self._work = out, out / WORK
+        self._metrics = JsonLines(self._work / METRICS)
         self._form = ChatFormat.load(model.path, model.dialect)
         self._context = min(self._solver.context, model.context)
         self._held_out = held_out_rows(plan, self._form, context=self._context)
@@ -204,25 +164,25 @@ class _Run:
             if evaluated or step % _SAVE_EVERY == 0:
                 self._save_state(step, batch.next, tokens)
             self._report("learning, steps", step, self._plan.steps, _summary(row))
-        self._export(self._files.out, tokens)
+        self._export(self._out, tokens)
         for name in (_STATE, MODEL):
-            shutil.rmtree(self._files.work / name, ignore_errors=True)
+            shutil.rmtree(self._work / name, ignore_errors=True)
 
     def _restore(self) -> tuple[int, int, int]:
         """Done steps, the next demonstration, and tokens, of the last state. Metrics of later steps are dropped."""
-        state = self._files.work / _STATE
+        state = self._work / _STATE
         settle_folder(state)
         place = {"step": 0, "number": 0, "tokens": 0}
         if (state / _PLACE).is_file():
             place = read_json_object(state / _PLACE)
             self._learners.restore_from_path(str((state / "learners").resolve()))
-        kept = [row for row in self._files.metrics.rows() if int(row["step"]) <= place["step"]]
-        self._files.metrics.replace(kept if place["step"] else [])
+        kept = [row for row in self._metrics.rows() if int(row["step"]) <= place["step"]]
+        self._metrics.replace(kept if place["step"] else [])
         return place["step"], place["number"], place["tokens"]
 
     def _save_state(self, step: int, number: int, tokens: int) -> None:
         """Writes the state; a kill leaves the previous one."""
-        part, whole = (self._files.work / name for name in (f"{_STATE}.part", _STATE))
+        part, whole = (self._work / name for name in (f"{_STATE}.part", _STATE))
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         self._learners.save_to_path(str((part / "learners").resolve()))
@@ -236,7 +196,7 @@ class _Run:
         if self._held_out:
             row["held_out_loss"] = self._learners.loss_of(SOLVER, self._held_out)
         if self._plan.tasks:
-            folder = self._files.work / MODEL
+            folder = self._work / MODEL
             shutil.rmtree(folder, ignore_errors=True)
             self._export(folder, tokens)
             for source in self._plan.sources:
@@ -262,7 +222,7 @@ class _Run:
             gpu_memory_share=self._engine.gpu_memory_share,
             protocol=Protocol(tasks.protocol),
         )
-        out = self._files.work / "evaluations" / f"{step:06d}-{source.replace(':', '.')}"
+        out = self._work / "evaluations" / f"{step:06d}-{source.replace(':', '.')}"
         records = open_folder(plan, out, fresh=True)
         played = asyncio.run(
             evaluate(
@@ -272,14 +232,14 @@ class _Run:
                 report=lambda done: self._report(f"{source} dev, dialogues", len(done.records), done.total, ""),
             )
         )
-        shares = {group.name: group.to_dict()["success"] for group in groups(played.records, tasks.categories)}
-        return {f"success/{source}": played.success} | {
-            f"success/{source}/{name}": share for name, share in shares.items() if name in tasks.categories
+        *by_category, whole = groups(played.records, tasks.categories)
+        return {f"success/{source}": whole.success.share} | {
+            f"success/{source}/{group.name}": group.success.share for group in by_category
         }
 
     def _export(self, out: Path, tokens: int) -> None:
         """Writes the model; with LoRA its merged weights, and the adapter too."""
-        part = self._files.work / "export.part"
+        part = self._work / "export.part"
         shutil.rmtree(part, ignore_errors=True)
         self._learners.export(SOLVER, self._model, part, dtype="bfloat16", adapter=part / ADAPTER)
         (part / "README.md").write_text(card(self._plan, self._model, tokens), encoding="utf-8")
@@ -293,9 +253,9 @@ class _Run:
         part.rmdir()
 
     def _log(self, row: Mapping[str, Any]) -> None:
-        self._files.metrics.append(row)
+        self._metrics.append(row)
         if "held_out_loss" in row or totals(row):
-            draw(self._files.metrics.rows(), self._files.work / PICTURE, title=self._model.name)
+            draw(self._metrics.rows(), self._work / PICTURE, title=self._model.name)
 
 
 @contextmanager

@@ -250,12 +250,10 @@ def test_a_broken_log_is_one_sentence(tmp_path: Path, run_main: RunMain, name: s
     assert sentence in run_main("show", str(tmp_path), code=2)
 
 
-def test_a_mistake_is_one_sentence(run: Path, run_main: RunMain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_one_sentence(run: Path, run_main: RunMain) -> None:
     for option, value, sentence in (
         ("--label", "pas", "--label: 'pas' is not known"),
         ("--round", "9", "--round: 9 has no log"),
         ("--task", "none", "no dialogue"),
     ):
         assert sentence in run_main("show", str(run), option, value, code=2)
-    monkeypatch.setattr("seal_ray.cli.dialogues.find_spec", lambda _: None)
-    assert "Inspect is not installed; run `make setup`" in run_main("view", str(run), code=2)

@@ -19,7 +19,6 @@ from seal_ray.algorithm.config import SealConfig, make_config
 from seal_ray.algorithm.memory_estimate import Available
 from seal_ray.report.files import RunFolder
 from seal_ray.run.cluster import ClusterNotStarted, connected
-from seal_ray.run.recorder import TrainingOutcome
 from tests.command_line import Refusal, RunMain
 from tests.processes import PROGRAM, read_until, seal_ray
 from tests.readme import example
@@ -46,7 +45,7 @@ SMALL = (
         (["--resume", "/nowhere", "training.lr=1.0"], "training.lr is the run's own; only places can change"),
         (["--wandb", "maybe"], "'maybe' is not known"),
         (["solver.temperature=0.005"], "solver.temperature: 0.005"),
-        (["evaluation.temperature=0.5"], "evaluation during training is greedy"),
+        (["evaluation.temperature=0.5"], "evaluation.temperature: there is no such key"),
         (["engine.num_engines=400"], "memory: the run needs at least"),
     ],
 )
@@ -131,10 +130,10 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_scratch(
 ) -> None:
     begun: list[tuple[object, ...]] = []
 
-    def train(config: SealConfig, folder: RunFolder, *, resume: Path | None, **_: Any) -> TrainingOutcome:
+    def train(config: SealConfig, folder: RunFolder, *, resume: Path | None, **_: Any) -> int:
         begun.append((config.seed, folder.path, resume))
         (folder.checkpoints / "round_000001").mkdir(parents=True)
-        return TrainingOutcome(1, stopped=True)
+        return 1
 
     monkeypatch.setattr("seal_ray.run.recorder.train", train)
     monkeypatch.setattr("seal_ray.run.cluster.connected", nullcontext)
@@ -152,14 +151,14 @@ def test_after_a_fault_it_resumes_from_the_newest_checkpoint_by_itself(
 ) -> None:
     begun: list[Path | None] = []
 
-    def train(_: SealConfig, folder: RunFolder, *, resume: Path | None, **__: Any) -> TrainingOutcome:
+    def train(_: SealConfig, folder: RunFolder, *, resume: Path | None, **__: Any) -> int:
         begun.append(resume)
         checkpoints = [folder.checkpoints / f"round_{number:06d}" for number in range(1, len(begun) + 1)]
         for name in ("algorithm", "model"):
             (checkpoints[-1] / name).mkdir(parents=True)
         if len(begun) <= faults:
             raise SealError("the learner died\nof a lost node")
-        return TrainingOutcome(9, stopped=False)
+        return 9
 
     monkeypatch.setattr("seal_ray.run.recorder.train", train)
     monkeypatch.setattr("seal_ray.run.cluster.connected", nullcontext)

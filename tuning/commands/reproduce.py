@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,20 +21,18 @@ if TYPE_CHECKING:
     from tuning.comparison.plan import ComparisonPlan
 
 BEFORE = "before training"
-PAPER: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        "qwen2.5-3b": {BEFORE: 5.75, "vanilla": 9.25, "seal": 14.0},
-        "qwen2.5-7b": {
-            BEFORE: 14.0,
-            "vanilla": 30.75,
-            "seal": 40.25,
-            "wo-environment": 35.75,
-            "wo-reweighting": 32.75,
-            "wo-closed-loop": 33.0,
-        },
-        "toolace-2-8b": {BEFORE: 32.0, "vanilla": 38.5, "seal": 46.75},
-    }
-)
+PAPER: Mapping[str, Mapping[str, float]] = {
+    "qwen2.5-3b": {BEFORE: 5.75, "vanilla": 9.25, "seal": 14.0},
+    "qwen2.5-7b": {
+        BEFORE: 14.0,
+        "vanilla": 30.75,
+        "seal": 40.25,
+        "wo-environment": 35.75,
+        "wo-reweighting": 32.75,
+        "wo-closed-loop": 33.0,
+    },
+    "toolace-2-8b": {BEFORE: 32.0, "vanilla": 38.5, "seal": 46.75},
+}
 """Backbone → arm → success in % on 400 test tasks, one run each (main table, Table 3)."""
 
 
@@ -46,15 +43,11 @@ class PaperTable(StrEnum):
     ABLATIONS = "ablations"
 
 
-ARMS: Mapping[PaperTable, tuple[str, ...]] = MappingProxyType(
-    {
-        PaperTable.MAIN: ("vanilla", "seal"),
-        PaperTable.ABLATIONS: ("vanilla", "seal", "wo-environment", "wo-reweighting", "wo-closed-loop"),
-    }
-)
-MODELS: Mapping[PaperTable, tuple[str, ...]] = MappingProxyType(
-    {PaperTable.MAIN: tuple(PAPER), PaperTable.ABLATIONS: ("qwen2.5-7b",)}
-)
+ARMS = {
+    PaperTable.MAIN: ("vanilla", "seal"),
+    PaperTable.ABLATIONS: ("vanilla", "seal", "wo-environment", "wo-reweighting", "wo-closed-loop"),
+}
+MODELS = {PaperTable.MAIN: tuple(PAPER), PaperTable.ABLATIONS: ("qwen2.5-7b",)}
 
 
 def command(
@@ -101,7 +94,12 @@ def command(
     for row in rows_of(comparisons):
         shown.add_row(*row)
     console.print(shown)
-    print_line(console, _remark(split_scheme))
+    used = "the scenario-disjoint split" if split_scheme is None else f"the split {split_scheme}"
+    print_line(
+        console,
+        f"Measured on {used}. The paper's numbers are of its own split, in which 344 of 400 test tasks share their "
+        "scenario with a training task, and of one run each.",
+    )
 
 
 def _check_same(folder: Path, plan: ComparisonPlan) -> None:
@@ -135,11 +133,3 @@ def rows_of(comparisons: Mapping[str, Comparison]) -> Iterator[tuple[str, str, s
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
-
-
-def _remark(split_scheme: str | None) -> str:
-    used = "the scenario-disjoint split" if split_scheme is None else f"the split {split_scheme}"
-    return (
-        f"Measured on {used}. The paper's numbers are of its own split, in which 344 of 400 test tasks share their "
-        "scenario with a training task, and of one run each."
-    )

@@ -115,32 +115,26 @@ class ArmTrial(TrialRecord):
     seed: int
 
     @cached_property
-    def _exam(self) -> Mapping[str, Any]:
+    def _exam(self) -> _Exam:
         path = self.folder / EXAM
-        if not path.is_file():
-            return {}
-        return validated(_Exam, map_texts(read_json(path), valid_text), str(path)).model_dump()
+        return validated(_Exam, map_texts(read_json(path), valid_text), str(path)) if path.is_file() else _Exam()
 
-    @cached_property
+    @property
     def exams(self) -> Mapping[str, Groups]:
         """Suite → the results of the trial's solver by group of items."""
-        return {
-            suite: {group: (right, of) for group, (right, of) in groups.items()}
-            for suite, groups in self._exam.get("groups", {}).items()
-            if groups
-        }
+        return {suite: groups for suite, groups in self._exam.groups.items() if groups}
 
     def exam_settings(self, suite: str) -> Mapping[str, Any]:
         """The settings on which the suite's answers depend, apart from the model, and the suite's notes."""
-        model = self._exam.get("settings", {}).get("model", {})
-        notes = [note for note in self._exam.get("notes", []) if note.startswith(f"{suite}: ")]
+        model = self._exam.settings.get("model", {})
+        notes = [note for note in self._exam.notes if note.startswith(f"{suite}: ")]
         return {key: model.get(key) for key in _EXAM_SETTINGS} | {"notes": notes}
 
     @property
     def examined_round(self) -> int | None:
         """The round of the checkpoint that was examined, by the name of its folder."""
         try:
-            parts = reversed(Path(self._exam["settings"]["model"]["model"]).parts)
+            parts = reversed(Path(self._exam.settings["model"]["model"]).parts)
         except (KeyError, TypeError):
             raise UserError(
                 f"{self.folder / EXAM} does not say which model was examined; run its exam again with --fresh."

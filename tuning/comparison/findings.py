@@ -27,23 +27,14 @@ _DIGITS = {SHARE: 1, "rounds": 1}
 """Unit → digits after the decimal point, if any."""
 
 
-def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False) -> str:
-    """An estimate with its interval, shares in percent; "–" if there is none."""
+def shown(estimate: Estimate | None, *, unit: str = SHARE, sign: bool = False, given_seeds: bool = False) -> str:
+    """An estimate with its interval, or the one over tasks alone, shares in percent; "–" if there is none."""
     if estimate is None:
         return "–"
-    bounds = None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
-    return _shown(estimate.mean, bounds, unit, sign)
-
-
-def shown_given_seeds(difference: Estimate | None) -> str:
-    """A difference of shares with its interval over tasks alone; "–" if there is none."""
-    return "–" if difference is None else _shown(difference.mean, difference.given_seeds, SHARE, sign=True)
-
-
-def _shown(mean: float, bounds: tuple[float, float] | None, unit: str, sign: bool) -> str:
+    bounds = (estimate.given_seeds or (None, None)) if given_seeds else (estimate.low, estimate.high)
     scale, form = 100 if unit == SHARE else 1, f"{'+' if sign else ''}.{_DIGITS.get(unit, 0)}f"
-    interval = "n/a" if bounds is None else ", ".join(f"{scale * bound:{form}}" for bound in bounds)
-    return f"{scale * mean:{form}} [{interval}]"
+    interval = ", ".join("n/a" if bound is None else f"{scale * bound:{form}}" for bound in bounds)
+    return f"{scale * estimate.mean:{form}} [{'n/a' if None in bounds else interval}]"
 
 
 def shown_difference(result: ArmResult) -> str:
@@ -154,8 +145,8 @@ def gain_lines(comparison: Comparison) -> list[str]:
             gain.arm,
             shown(guided.estimate, sign=True),
             shown(gain.estimate, sign=True),
-            shown_given_seeds(gain.estimate),
-            "baseline" if final.is_baseline else shown_given_seeds(final.difference),
+            shown(gain.estimate, sign=True, given_seeds=True),
+            "baseline" if final.is_baseline else shown(final.difference, sign=True, given_seeds=True),
         ]
         for gain, final, guided in results
     ]
@@ -192,7 +183,7 @@ def threshold_lines(comparison: Comparison) -> list[str]:
     if threshold is None:
         return []
     manifest = comparison.manifest
-    measures = [threshold.rounds, threshold.rollouts, *threshold.counted_tokens(comparison)]
+    measures = threshold.counted_times(comparison)
     head = ["arm", "reached by"]
     for measure in measures:
         head += [f"{measure.unit}, median", f"{measure.unit}, restricted mean", "− baseline"]
@@ -200,10 +191,10 @@ def threshold_lines(comparison: Comparison) -> list[str]:
     for results in results_by_arm(comparison, *measures):
         times = threshold.reached(comparison, results[0].arm)
         rows.append([results[0].arm, f"{times.trials - len(times.never)} of {times.trials}"])
-        medians = (times.median_rounds, times.median_rollouts, times.median_tokens)
-        for median, result in zip(medians, results, strict=False):
-            restricted = shown(result.estimate, unit=result.measure.unit)
-            rows[-1] += [shown_number(median), restricted, shown_difference(result)]
+        for result in results:
+            unit = result.measure.unit
+            restricted = shown(result.estimate, unit=unit)
+            rows[-1] += [shown_number(times.medians[unit]), restricted, shown_difference(result)]
     never = [name for arm in manifest.arms for name in threshold.reached(comparison, arm).never]
     censored = f"**{len(never)} never reached it, and are censored at their last round:** {', '.join(never)}."
     return section(
@@ -237,14 +228,14 @@ def efficiency_lines(comparison: Comparison) -> list[str]:
             _mean_cost(comparison, final.arm, tasks_until),
             _mean_cost(comparison, final.arm, rollouts_until),
             shown(final.estimate),
-            shown_number(threshold.reached(comparison, final.arm).median_tasks),
-            shown(tasks.estimate, unit=threshold.tasks.unit),
+            shown_number(threshold.reached(comparison, final.arm).medians["tasks"]),
+            shown(tasks.estimate, unit="tasks"),
             shown_difference(tasks),
         ]
-        for final, tasks in results_by_arm(comparison, FINAL, threshold.tasks)
+        for final, tasks in results_by_arm(comparison, FINAL, threshold.times["tasks"])
     ]
-    tasks = [count for trial in comparison.trials if (count := value_of(trial, threshold.tasks)) is not None]
-    fewest = threshold.fewest_tasks
+    tasks = [count for trial in comparison.trials if (count := value_of(trial, threshold.times["tasks"])) is not None]
+    fewest = threshold.most["tasks"]
     never = (
         f"**No run reached it within fewer than {fewest:.0f} tasks**, as many as the run with the fewest was trained "
         "on: restricted means and their differences mean nothing here."

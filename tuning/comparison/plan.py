@@ -12,8 +12,8 @@ from envs.errors import UserError, check_known, unknown_value
 from envs.trusting import import_names, trust_names
 from seal_ray.algorithm.checks import check_memory, check_run, check_seed
 from seal_ray.algorithm.config import SealConfig, apply, make_config
-from seal_ray.config.presets import about, is_preset_file, kind_of, parse_words, preset_names
-from seal_ray.config.sections import PLACE, check_kind_has
+from seal_ray.config.presets import is_preset_file, parse_places, parse_words, preset_names, read_preset
+from seal_ray.config.sections import check_kind_has
 from seal_ray.proposing.recorded import recorded_windows
 from seal_ray.report.files import Row, RunFolder
 from seal_ray.run.signature import Signature
@@ -60,11 +60,13 @@ class ComparisonPlan:
         """The plan, frozen with these measures. Raises `UserError` for an unknown measure, or without a threshold."""
         if self.threshold is None:
             raise UserError("--threshold: none given; a preregistration needs one, since the default is of the runs.")
-        fields = {name: getattr(self, name) for name in ("rounds", "baseline", "threshold", "match")}
-        arms, seeds = {arm: self.abouts.get(arm, "") for arm in self.arms}, tuple(self.seeds)
-        return Preregistration.freeze(
-            arms=arms, seeds=seeds, settings=self.sections, folder="", measures=tuple(measures), **fields
-        )
+        return Preregistration.freeze(**self.fields(""), settings=self.sections, measures=tuple(measures))
+
+    def fields(self, folder: str) -> dict[str, Any]:
+        """The fields of the manifest of a comparison in that folder."""
+        own = {name: getattr(self, name) for name in ("rounds", "baseline", "threshold", "match")}
+        abouts = {arm: self.abouts.get(arm, "") for arm in self.arms}
+        return {"arms": abouts, "seeds": tuple(self.seeds), "folder": folder, **own}
 
 
 def make_plan(
@@ -125,7 +127,7 @@ def make_plan(
         threshold,
         match or "rollouts",
         starts={} if like is None else initial_evaluations(like, sections),
-        abouts={arm: about(preset) for arm, preset in presets.items()},
+        abouts={arm: read_preset(preset)["about"] for arm, preset in presets.items()},
     )
 
 
@@ -147,11 +149,7 @@ def preregistered_plan(
     chosen = [seed for seed in frozen.seeds if seed >= (first_seed or 0)][:seeds]
     if not chosen or len(chosen) < (seeds or 0):
         raise UserError(f"--seeds, --first-seed: {file} has the seeds {', '.join(map(str, frozen.seeds))}.")
-    places = parse_words(overrides)
-    if other := [
-        f"{name}.{key}" for name, values in places.items() for key in values if key not in PLACE.get(name, ())
-    ]:
-        raise UserError(f"{other[0]}: the preregistration has it; only settings of where a run computes can change.")
+    places = parse_places(overrides, "--preregistered")
     configs = {}
     for arm in arms or frozen.arms:
         trust_names(frozen.settings[arm], file)
@@ -175,8 +173,8 @@ def _check_preset(option: str, preset: str, kind: str) -> None:
     """Raises `UserError` unless this is a preset of the kind, of the package or in a file."""
     if not is_preset_file(preset):
         check_known(option, preset_names(kind), preset)
-    elif kind_of(preset) != kind:
-        raise UserError(f"{option}: {preset} is a {kind_of(preset)} preset; a {kind} preset is needed.")
+    elif (own := read_preset(preset)["kind"]) != kind:
+        raise UserError(f"{option}: {preset} is a {own} preset; a {kind} preset is needed.")
 
 
 def _arm_name(preset: str) -> str:
@@ -216,15 +214,7 @@ def start(
     """
     check_new_folder(out)
     main_cpus = main_process_cpus(plan.arms)
-    manifest = ComparisonManifest(
-        arms={arm: plan.abouts.get(arm, "") for arm in plan.arms},
-        seeds=tuple(plan.seeds),
-        rounds=plan.rounds,
-        baseline=plan.baseline,
-        folder=str(out.resolve()),
-        threshold=plan.threshold,
-        match=plan.match,
-    )
+    manifest = ComparisonManifest(**plan.fields(str(out.resolve())))
     sections = plan.sections
     runs = []
     for arm, seed in manifest.trials():

@@ -68,8 +68,8 @@ def measures_of(comparison: Comparison) -> list[Measure]:
     threshold, categories = threshold_of(comparison), categories_in(comparison)
     times: list[Measure] = []
     if threshold is not None:
-        times = [threshold.learnt, threshold.rounds, threshold.rollouts, *threshold.counted_tokens(comparison)]
-        times += [threshold.tasks] if counts_tasks(comparison) else []
+        times = [threshold.learnt, *threshold.counted_times(comparison)]
+        times += [threshold.times["tasks"]] if counts_tasks(comparison) else []
     by_category = (in_category(whole, category) for whole in (FINAL, AREA) for category in categories)
     return [FINAL, AREA, HINT_OFF, GAIN, GUIDED, TURNS, TURNS_GAIN, *times, *exam_measures(comparison), *by_category]
 

@@ -1,7 +1,7 @@
 """A success as threshold: the runs that end above it, and the rounds, rollouts, tokens and tasks until then."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from seal_ray.report.files import Row
@@ -24,24 +24,20 @@ class TimesToThreshold:
     Attributes:
         trials: Their number.
         never: The names of trials that never reached it; they are censored at their last round.
-        median_rounds: Kaplan and Meier's median, as the other two; None if less than half are estimated to reach it.
+        medians: Unit → Kaplan and Meier's median; None if less than half are estimated to reach it.
     """
 
     trials: int
     never: Sequence[str]
-    median_rounds: float | None
-    median_rollouts: float | None
-    median_tokens: float | None
-    median_tasks: float | None
+    medians: Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A success, and the measures of the time to it.
+    """A success, and the measures of the time to it, by the units of `COSTS`.
 
-    The measures are restricted times: until the first evaluation at or above the level, and at most the time that
-    every finished trial has. Their mean needs no assumption on later rounds. `tasks` counts different tasks, at most
-    `fewest_tasks`, the number of the finished trial with the fewest.
+    `times` are restricted: until the first evaluation at or above the level, and at most the time in `most`, which
+    every finished trial has. Their mean needs no assumption on later rounds.
 
     Attributes:
         given: Whether a user gave the level; otherwise it is the baseline's mean final success.
@@ -49,32 +45,30 @@ class Threshold:
 
     level: float
     given: bool
-    rounds: Measure
-    rollouts: Measure
-    tokens: Measure
-    tasks: Measure
-    fewest_tasks: float
     learnt: Measure
+    times: Mapping[str, Measure]
+    most: Mapping[str, float]
 
-    def counted_tokens(self, comparison: Comparison) -> list[Measure]:
-        """`tokens`, unless no finished trial counted its tokens."""
-        return [self.tokens] if any(value_of(each, self.tokens) is not None for each in comparison.trials) else []
+    def counted_times(self, comparison: Comparison) -> list[Measure]:
+        """The measures in rounds and rollouts, and in tokens if a finished trial counted them."""
+        rounds, rollouts, tokens, _ = self.times.values()
+        counted = any(value_of(each, tokens) is not None for each in comparison.trials)
+        return [rounds, rollouts, *([tokens] if counted else [])]
 
     def reached(self, comparison: Comparison, arm: str) -> TimesToThreshold:
         """The times of an arm."""
         trials = comparison.arm_trials(arm, State.FINISHED)
         firsts = [_first_round(trial.rows, self.level) for trial in trials]
         reached = [number is not None for number in firsts]
+        ends = [trial.rounds if number is None else number for trial, number in zip(trials, firsts, strict=True)]
 
         def median(cost: Cost) -> float | None:
-            ends = (trial.rounds if number is None else number for trial, number in zip(trials, firsts, strict=True))
             costs = [cost(trial.rows, end) for trial, end in zip(trials, ends, strict=True)]
             known = [value for value in costs if value is not None]
             return kaplan_meier_median(known, reached) if len(known) == len(costs) else None
 
         never = [trial.name for trial in trials if self.is_censored(trial)]
-        medians = map(median, (_rounds, rollouts_until, tokens_until, tasks_until))
-        return TimesToThreshold(len(trials), never, *medians)
+        return TimesToThreshold(len(trials), never, {unit: median(cost) for unit, cost in COSTS.items()})
 
     def is_censored(self, trial: ArmTrial) -> bool:
         """Whether a finished trial never reached it."""
@@ -96,17 +90,9 @@ def threshold_of(comparison: Comparison) -> Threshold | None:
         costs = (cost(trial.rows, trial.rounds) for trial in finished)
         return min((value for value in costs if value is not None), default=math.inf)
 
-    fewest_tasks = shortest(tasks_until)
-    return Threshold(
-        level,
-        given is not None,
-        _measure("rounds", level, _rounds, at_most=comparison.manifest.rounds),
-        _measure("rollouts", level, rollouts_until, at_most=shortest(rollouts_until)),
-        _measure("tokens", level, tokens_until, at_most=shortest(tokens_until)),
-        _measure("tasks", level, tasks_until, at_most=fewest_tasks),
-        fewest_tasks,
-        _learnt(level),
-    )
+    most = {unit: shortest(cost) for unit, cost in COSTS.items()} | {"rounds": float(comparison.manifest.rounds)}
+    times = {unit: _measure(unit, level, cost, at_most=most[unit]) for unit, cost in COSTS.items()}
+    return Threshold(level, given is not None, _learnt(level), times, most)
 
 
 def _learnt(level: float) -> Measure:
@@ -136,10 +122,6 @@ def _first_round(rows: Sequence[Row], level: float) -> int | None:
     return next((number for number, success in evaluated if success >= level - _SLACK), None)
 
 
-def _rounds(_: Sequence[Row], number: int) -> float:
-    return float(number)
-
-
 def rollouts_until(rows: Sequence[Row], number: int) -> float | None:
     """The training rollouts of the rounds up to this one; None if they were not counted."""
     counts = [row.get("solver/rollouts") for row in rows if 0 < row["round"] <= number]
@@ -152,6 +134,15 @@ def tasks_until(rows: Sequence[Row], number: int) -> float | None:
     if number == 0:
         return 0.0
     return next((row.get("solver/tasks_seen") for row in rows if row["round"] == number), None)
+
+
+COSTS: Mapping[str, Cost] = {
+    "rounds": lambda _, number: float(number),
+    "rollouts": rollouts_until,
+    "tokens": tokens_until,
+    "tasks": tasks_until,
+}
+"""Unit of the time to a threshold → its count; tasks are different ones."""
 
 
 def counts_tasks(comparison: Comparison) -> bool:

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import optuna
@@ -23,16 +22,11 @@ _DRAWS = 100
 """Permutations of the scores."""
 
 
-@dataclass(frozen=True, slots=True)
-class Importance:
-    """The importance of a parameter, as a share of the sum over all parameters.
+Importance = tuple[float, float]
+"""The importance of a parameter, as a share of the sum over all, and its 95 % quantile if scores are permuted.
 
-    `by_chance` is the 95 % quantile of the importance if scores are permuted among the trials, in the same unit: below
-    it there is no evidence that the parameter matters.
-    """
-
-    share: float
-    by_chance: float
+Below the quantile there is no evidence that the parameter matters.
+"""
 
 
 def importances(
@@ -41,7 +35,6 @@ def importances(
     scores: Sequence[float],
     *,
     draws: int = _DRAWS,
-    seed: int = 0,
 ) -> Mapping[str, Importance]:
     """Parameter → its importance, the most important first.
 
@@ -56,7 +49,7 @@ def importances(
     """
     if len(points) < FEWEST or len(set(scores)) < 2:
         return {}
-    study, rng = study_of(parameters, points, scores), np.random.default_rng(seed)
+    study, rng = study_of(parameters, points, scores), np.random.default_rng(0)
     varied = [
         each.name for each, values in zip(parameters, zip(*points, strict=True), strict=True) if len({*values}) > 1
     ]
@@ -77,11 +70,11 @@ def importances(
     null = np.quantile([evaluate(rng.permutation(len(scores))) for _ in range(draws)], LEVEL, axis=0)
     total = observed.sum() or 1.0
     shares = {
-        name: Importance(float(value / total), float(chance / total))
+        name: (float(value / total), float(chance / total))
         for name, value, chance in zip(varied, observed, null, strict=True)
     }
-    shares |= {each.name: Importance(0.0, 0.0) for each in parameters if each.name not in shares}
-    return dict(sorted(shares.items(), key=lambda item: -item[1].share))
+    shares |= {each.name: (0.0, 0.0) for each in parameters if each.name not in shares}
+    return dict(sorted(shares.items(), key=lambda item: -item[1][0]))
 
 
 def study_of(parameters: Sequence[SweptParameter], points: Sequence[Sequence[Value]], scores: Sequence[float]) -> Study:

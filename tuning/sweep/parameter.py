@@ -23,10 +23,10 @@ class SweptParameter:
     log: bool = False
     whole: bool = False
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether its range has values, above 0 if it is logarithmic."""
-        return self.choices is not None or (self.low <= self.high and (self.low > 0 or not self.log))
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a range without values, or a logarithmic one that is not above 0."""
+        if self.choices is None and (self.low > self.high or (self.log and self.low <= 0)):
+            raise ValueError(f"{self.name} can have no value")
 
     def takes(self, value: Value) -> bool:
         """Whether it can have this value."""

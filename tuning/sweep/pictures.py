@@ -45,8 +45,9 @@ def draw_importances(values: Mapping[str, Importance], path: Path, *, trials: in
     figure = Figure(figsize=(9.0, 1.5 + 0.35 * len(values)), dpi=_DPI, layout="constrained")
     axes = figure.subplots()
     axes.set_title(f"Importance for success after round {at_round} ({trials} trials)")
-    names, chances = list(values)[::-1], [value.by_chance for value in values.values()][::-1]
-    axes.barh(names, [values[name].share for name in names], color=BLUE, alpha=0.6)
+    names = list(values)[::-1]
+    shares, chances = zip(*(values[name] for name in names), strict=True)
+    axes.barh(names, shares, color=BLUE, alpha=0.6)
     axes.scatter(chances, names, marker="|", s=200, color="black", zorder=3)
     axes.set_xlim(0, 1.05 * max(1.0, *chances))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from seal_ray.report.files import TRIALS, replace_yaml
 from tuning.record import State, TrialRecord, TrialsManifest, write_csv
@@ -32,13 +31,6 @@ class SweepManifest(TrialsManifest):
     scheduler: str
     search: str
     trials: int = Field(ge=1)
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        for parameter in self.parameters:
-            if not parameter.is_possible:
-                raise ValueError(f"{parameter.name} can have no value")
-        return self
 
 
 @dataclass(frozen=True, slots=True)

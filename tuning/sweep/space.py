@@ -14,8 +14,7 @@ from envs.received import read_yaml
 from envs.trusting import trust_names
 from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig, apply
-from seal_ray.config.schema import KINDS
-from seal_ray.config.sections import attribute, check_key, make_section
+from seal_ray.config.sections import attribute, check_key, fields_of, takes
 from tuning.recipe import SAME
 from tuning.sweep.parameter import SweptParameter, Value
 
@@ -138,7 +137,8 @@ def _has_effect(entry: Entry, config: SealConfig) -> bool:
 def _parameter(name: str, entry: Entry, config: SealConfig) -> SweptParameter:
     if entry.values is not None:
         return SweptParameter(name, choices=tuple(entry.values))
-    whole = not _takes_fractions(name)
+    section, key = SweptParameter(name).path
+    whole = not takes(fields_of(section)[key], "number")
     if entry.around is not None:
         own = SweptParameter(name).value_in(config.to_sections())
         if not isinstance(own, int | float) or own <= 0:
@@ -153,18 +153,6 @@ def _parameter(name: str, entry: Entry, config: SealConfig) -> SweptParameter:
         if whole and not (float(low).is_integer() and float(high).is_integer()):
             raise UserError(f"--space: {name}: it takes whole numbers; give whole numbers as low and high.")
     return SweptParameter(name, low=float(low), high=float(high), log=log, whole=whole)
-
-
-def _takes_fractions(name: str) -> bool:
-    """Whether the setting takes numbers with a fraction, apart from its bounds."""
-    section, key = SweptParameter(name).path
-    for fraction in (0.5, 1.5):
-        try:
-            make_section(section, {**({"kind": "llm"} if section in KINDS else {}), key: fraction})
-        except UserError:
-            continue
-        return True
-    return False
 
 
 def _domain(parameter: SweptParameter, choices: Callable[[list[Value]], Any]) -> Any:

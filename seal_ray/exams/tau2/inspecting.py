@@ -80,15 +80,6 @@ class InspectJob:
     timeout: int = 600
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """Both sides, by their names in Inspect, and the environment variables of their providers."""
-
-    model: str
-    user: str
-    variables: Mapping[str, str]
-
-
 class Inspecting:
     """A process that has read its job: `ids` are the tasks there are."""
 
@@ -101,12 +92,13 @@ class Inspecting:
             raise SealError(f"Inspect could not load the tasks; its log is {log}")
         self.ids: Sequence[str] = json.loads(first)["ids"]
 
-    def play(self, ids: Sequence[str], sides: Sides, check: Callable[[], None]) -> Iterator[dict[str, Any]]:
+    def play(self, ids: Sequence[str], sides: Mapping[str, Any], check: Callable[[], None]) -> Iterator[dict[str, Any]]:
         """Yields the outcomes of dialogues as they end. `check` is called often; its errors end everything.
 
+        `sides` has the names of `model` and `user` in Inspect, and the environment `variables` of their providers.
         Raises `SealError` if a model does not answer any more, or Inspect ends.
         """
-        _send(self._process, {"ids": list(ids), **asdict(sides)})
+        _send(self._process, {"ids": list(ids), **sides})
         while True:
             check()
             try:

@@ -10,7 +10,7 @@ from typing import Any
 from envs.errors import SealError, UserError, check_known
 from envs.text import map_texts, valid_text
 from seal_ray.exams.exam_run import AnswerLog, ExamProgress, choose_items
-from seal_ray.exams.tau2.inspecting import LOG, InspectJob, Interpreter, Sides, inspecting
+from seal_ray.exams.tau2.inspecting import LOG, InspectJob, Interpreter, inspecting
 from seal_ray.exams.tau2.servers import Endpoint, ServerProcess, Servers
 
 PREFIX = "tau2-"
@@ -38,11 +38,6 @@ class Tau2Dialogue:
     @property
     def group(self) -> str:
         return self.id
-
-
-def task_of(suite: str) -> str:
-    """The name of a suite's task in inspect-evals."""
-    return f"tau2_{suite.removeprefix(PREFIX)}"
 
 
 def dialogue_row(item: Tau2Dialogue, played: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,11 +127,13 @@ def play(
     """Plays the dialogues without an answer. Raises `SealError` if it cannot continue; stored answers are kept."""
     domain = suite.removeprefix(PREFIX)
     progress = ExamProgress(suite, 0, {})
-    job = InspectJob(task_of(suite), log.inspect, turns=how.turns, concurrent=how.concurrent, retries=RETRIES)
+    job = InspectJob(f"tau2_{domain}", log.inspect, turns=how.turns, concurrent=how.concurrent, retries=RETRIES)
     try:
         report(progress, "loading the tasks")
         with inspecting(how.interpreter, job) as running:
-            items = _chosen([Tau2Dialogue(each, domain) for each in running.ids], how)
+            dialogues = [Tau2Dialogue(each, domain) for each in running.ids]
+            check_known("category", list(dict.fromkeys(each.category for each in dialogues)), *how.categories)
+            items = {each.id: each for each in choose_items(dialogues, limit=how.limit, categories=how.categories)}
             stored = log.answers()
             progress.total = len(items)
             progress.answers |= {each: stored[each] for each in items if each in stored}
@@ -159,15 +156,9 @@ def play(
     return progress
 
 
-def _chosen(dialogues: Sequence[Tau2Dialogue], how: Play) -> dict[str, Tau2Dialogue]:
-    check_known("category", list(dict.fromkeys(each.category for each in dialogues)), *how.categories)
-    chosen = choose_items(dialogues, limit=how.limit, categories=how.categories)
-    return {each.id: each for each in chosen}
-
-
 def _start_sides(
     model: Party, user: Party, servers: Servers, starting: Callable[[str], None]
-) -> tuple[Sides, list[ServerProcess]]:
+) -> tuple[dict[str, Any], list[ServerProcess]]:
     """Both sides for Inspect, and their running servers of ours."""
     names: list[str] = []
     variables: dict[str, str] = {}
@@ -186,7 +177,7 @@ def _start_sides(
         names.append(f"openai-api/{service}/{endpoint.name}")
         prefix = service.upper().replace("-", "_")
         variables |= {f"{prefix}_API_KEY": endpoint.key, f"{prefix}_BASE_URL": endpoint.url}
-    return Sides(names[0], names[1], variables), ours
+    return {"model": names[0], "user": names[1], "variables": variables}, ours
 
 
 def _check_alive(servers: Sequence[ServerProcess]) -> None:

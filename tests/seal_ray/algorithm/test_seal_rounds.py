@@ -272,6 +272,5 @@ def test_an_interrupt_between_two_rounds_leaves_a_checkpoint_too(tmp_path: Path)
     def interrupt(_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    outcome = recorder.train(config, folder, say=lambda _: None, report=interrupt)
-    assert outcome == recorder.TrainingOutcome(rounds=1, stopped=True)
+    assert recorder.train(config, folder, say=lambda _: None, report=interrupt) == 1
     assert newest(folder.path).name == "round_000001"

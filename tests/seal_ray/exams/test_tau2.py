@@ -15,7 +15,7 @@ from envs.errors import SealError, UserError
 from policies.models import open_model
 from seal_ray.cli.exam import make_play
 from seal_ray.exams.exam_run import Answer
-from seal_ray.exams.tau2.inspecting import InspectJob, Interpreter, Sides, find_interpreter, inspecting
+from seal_ray.exams.tau2.inspecting import InspectJob, Interpreter, find_interpreter, inspecting
 from seal_ray.exams.tau2.playing import Tau2Dialogue, dialogue_row
 from seal_ray.exams.tau2.servers import ServerProcess, Servers, endpoint_at
 from tests.command_line import Refusal
@@ -79,7 +79,7 @@ def play(folder: Path, lines: Sequence[str], ending: str = "") -> list[dict[str,
     job = InspectJob("tau2_airline", folder / "inspect", turns=3, concurrent=1)
     with inspecting(interpreter(folder, lines, ending), job) as running:
         assert running.ids == ["1", "2"]
-        return list(running.play(["2"], Sides("a", "b", {}), lambda: None))
+        return list(running.play(["2"], {"model": "a", "user": "b", "variables": {}}, lambda: None))
 
 
 SAMPLE = json.dumps({"kind": "sample", "id": "2"})

@@ -14,8 +14,7 @@ from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
 from policies.proposer import Proposal
 from policies.trajectory import Sample
-from seal_ray.config.schema import CuratorSection
-from seal_ray.config.sections import section_of
+from seal_ray.config.sections import make_section
 from seal_ray.grpo.rewards import success
 from seal_ray.grpo.rows import Row
 from seal_ray.proposing.curator import CuratorLoop
@@ -89,7 +88,7 @@ def written(*interfaces: Interface) -> tuple[Proposal[Interface], ...]:
 def curator_loop(*proposals: Proposal[Interface], agent: Any = None, guard: Any = None, **settings: Any) -> CuratorLoop:
     """The loop of a curator that is a language model, in windows of a round, with these proposals in each."""
     values = {"kind": "llm", "trainable": True, "proposals": 6, "played": 3, "update_every": 1, **settings}
-    section = section_of(CuratorSection, values)
+    section: Any = make_section("curator", values)
     learner: Any = agent or Learner()
     return CuratorLoop(section, ScriptedCurator(*proposals), agent=learner, guard=guard)
 

@@ -64,7 +64,7 @@ def test_a_task_is_added_once_with_where_it_comes_from() -> None:
     assert pool.add(other, another, Provenance("llm", "abc", 4)) is None
     assert [each.provenance.round for each in pool.entries] == [3, 4]
     assert task.id in pool
-    assert pool.known(specification) is pool.get(task.id) is pool.entries[0]
+    assert pool.known(specification) is pool.entries[0]
     row = pool.rows()[0]
     assert (row["writer"], row["profile"], row["written"], row["p"]) == ("llm", "abc", 3, None)
     assert json.loads(json.dumps(pool.rows())) == pool.rows()

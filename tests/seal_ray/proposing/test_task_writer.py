@@ -286,7 +286,7 @@ def test_it_writes_the_specifications_of_another_run_in_other_windows(tmp_path: 
     config = config_of(kind="shuffled", recorded=f"{tmp_path}/run-seed{{seed}}")
     config.seed = 5
     config.validate()
-    loop = start_task_writer_loop(config.spec, None, tested=(), play=lambda _: ())
+    loop = start_task_writer_loop(config.spec, None, tested=(), play=lambda _: [])
     assert loop is not None
     rows: list[Any] = RunFolder(tmp_path / "run-seed5").drafts.rows()
     texts = [row["drafts"][0]["specification"] for row in rows[::2]]

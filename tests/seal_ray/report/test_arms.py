@@ -173,7 +173,7 @@ def test_a_folder_without_a_pool_is_one_sentence(tmp_path: Path, pool_run: Path)
     with pytest.raises(UserError, match=r"has no pool.jsonl"):
         read_pool(tmp_path)
     RunFolder(pool_run).pool.append({"round": 8, "tasks": [{"task": 3}]})
-    with pytest.raises(UserError, match=r"line 3 is no window of a pool"):
+    with pytest.raises(UserError, match=r"line 3 does not fit"):
         read_pool(pool_run)
 
 

@@ -77,7 +77,7 @@ def test_what_is_written_is_read_back(folder: RunFolder) -> None:
         folder.metrics.append({"round": 3, "profile": object()})
     assert rounds(folder.metrics) == [1, 2]
     folder.metrics.append({"round": "3"})
-    with pytest.raises(UserError, match="no whole number as its round"):
+    with pytest.raises(UserError, match="round: Input should be a valid integer"):
         folder.truncate_after(1)
 
 

@@ -99,7 +99,7 @@ def test_code_that_a_plan_names_needs_trust(tmp_path: Path, run_main: RunMain) -
         (["--first-seed", "3"], "has the seeds 0, 1, 2"),
         (["--rounds", "2"], "--preregistered: the file has rounds"),
         (["--match", "tokens"], "--preregistered: the file has rounds"),
-        (["training.lr=1"], "training.lr: the preregistration has it"),
+        (["training.lr=1"], "--preregistered: training.lr is the run's own; only places can change"),
     ],
 )
 def test_nothing_else_than_the_plan_can_be_run(

@@ -54,7 +54,7 @@ def test_the_threshold_is_the_baselines_mean_final_success_or_what_is_given(play
 def test_the_first_evaluation_at_or_above_it_counts(played: Path) -> None:
     comparison = collect(played)
     threshold = of(comparison)
-    rounds = {trial.name: value_of(trial, threshold.rounds) for trial in comparison.trials}
+    rounds = {trial.name: value_of(trial, threshold.times["rounds"]) for trial in comparison.trials}
     assert rounds == {
         "vanilla-seed0": 8,
         "vanilla-seed1": 8,  # at 0.4 when it ended
@@ -64,8 +64,8 @@ def test_the_first_evaluation_at_or_above_it_counts(played: Path) -> None:
         "rules-seed2": 8,
     }
     for trial in comparison.trials:
-        assert value_of(trial, threshold.rollouts) == ROLLOUTS * rounds[trial.name]  # type: ignore[operator]
-    baseline, rules = results_of(comparison, threshold.rounds)
+        assert value_of(trial, threshold.times["rollouts"]) == ROLLOUTS * rounds[trial.name]  # type: ignore[operator]
+    baseline, rules = results_of(comparison, threshold.times["rounds"])
     assert baseline.estimate == mean_estimate([8.0, 8.0, 8.0])
     assert rules.estimate == mean_estimate([4.0, 4.0, 8.0])
     assert rules.difference == mean_estimate([-4.0, -4.0, 0.0])
@@ -76,8 +76,8 @@ def test_trials_that_never_reach_it_are_censored_and_named(played: Path) -> None
     comparison = write_results(played)
     threshold = of(comparison)
     found, other = threshold.reached(comparison, "vanilla"), threshold.reached(comparison, "rules")
-    assert (found.trials, found.never, found.median_rounds) == (3, ["vanilla-seed1"], 8)
-    assert (other.never, other.median_rounds, other.median_rollouts) == ([], 4, 4 * ROLLOUTS)
+    assert (found.trials, found.never, found.medians["rounds"]) == (3, ["vanilla-seed1"], 8)
+    assert (other.never, other.medians["rounds"], other.medians["rollouts"]) == ([], 4, 4 * ROLLOUTS)
     text = report_of(played)
     assert "success of 50.0 %, the mean final success of vanilla." in text
     assert "| vanilla | 2 of 3 | 8 | 8.0 [8.0, 8.0] | baseline | 128 | 128 [128, 128] | baseline |" in text
@@ -97,7 +97,7 @@ def test_where_nobody_gets_there_there_is_no_median(played: Path) -> None:
     (trial_folder(played, "rules", 1) / "metrics.jsonl").unlink()
     comparison = write_results(played)
     found = of(comparison).reached(comparison, "rules")
-    assert (found.trials, found.never, found.median_rounds) == (1, ["rules-seed2"], None)
+    assert (found.trials, found.never, found.medians["rounds"]) == (1, ["rules-seed2"], None)
     assert "as given by `--threshold`" in report_of(played)
     assert "| rules | 0 of 1 | – | 8.0 [n/a] | +0.0 [n/a] |" in report_of(played)
 
@@ -112,12 +112,12 @@ def test_rollouts_are_restricted_to_the_time_for_which_all_were_watched(tmp_path
     halved = path.read_text("utf-8").replace(f'"solver/rollouts": {ROLLOUTS}', f'"solver/rollouts": {ROLLOUTS // 2}')
     path.write_text(halved)
     comparison = collect(tmp_path)
-    assert {value_of(trial, of(comparison).rollouts) for trial in comparison.trials} == {8 * ROLLOUTS // 2}
+    assert {value_of(trial, of(comparison).times["rollouts"]) for trial in comparison.trials} == {8 * ROLLOUTS // 2}
     path.write_text(path.read_text("utf-8").replace('"solver/rollouts"', '"solver/groups"'))
     comparison = collect(tmp_path)
-    rollouts = [value_of(trial, of(comparison).rollouts) for trial in comparison.arm_trials("vanilla")]
+    rollouts = [value_of(trial, of(comparison).times["rollouts"]) for trial in comparison.arm_trials("vanilla")]
     assert rollouts == [None, 8 * ROLLOUTS]
-    assert of(comparison).reached(comparison, "vanilla").median_rollouts is None
+    assert of(comparison).reached(comparison, "vanilla").medians["rollouts"] is None
 
 
 def test_failed_trials_are_in_no_time_and_without_a_baseline_there_is_none(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_failed_trials_are_in_no_time_and_without_a_baseline_there_is_none(tmp_p
     play(tmp_path, "vanilla", 0, constant(0.5))
     comparison = write_results(tmp_path)
     assert of(comparison).reached(comparison, "rules").trials == 0
-    assert of(comparison).reached(comparison, "vanilla").median_rounds == 0
+    assert of(comparison).reached(comparison, "vanilla").medians["rounds"] == 0
     assert "| rules | 0 of 0 | – | – | – | – | – | – |" in report_of(tmp_path)
 
 
@@ -150,10 +150,12 @@ def test_tasks_to_the_threshold_are_those_seen_by_then(tmp_path: Path) -> None:
     comparison = write_results(with_new_tasks(tmp_path, vanilla=0.5, rules=1.0))
     threshold = of(comparison)
     # Vanilla is at 0.5 after round 8 of 128 tasks, rules after round 4 of 32; all were watched for 32.
-    tasks = {arm: {value_of(each, threshold.tasks) for each in comparison.arm_trials(arm)} for arm in NEW_TASKS}
+    tasks = {
+        arm: {value_of(each, threshold.times["tasks"]) for each in comparison.arm_trials(arm)} for arm in NEW_TASKS
+    }
     assert tasks == {"vanilla": {ROUNDS * NEW_TASKS["rules"]}, "rules": {4 * NEW_TASKS["rules"]}}
-    assert threshold.reached(comparison, "vanilla").median_tasks == ROUNDS * NEW_TASKS["vanilla"]
-    _, rules = results_of(comparison, threshold.tasks)
+    assert threshold.reached(comparison, "vanilla").medians["tasks"] == ROUNDS * NEW_TASKS["vanilla"]
+    _, rules = results_of(comparison, threshold.times["tasks"])
     assert rules.difference == mean_estimate([-16.0, -16.0])
     text, rollouts = report_of(tmp_path), ROUNDS * ROLLOUTS
     assert f"| vanilla | 128 | {rollouts} | 50.0 [50.0, 50.0] | 128 | 32 [32, 32] | baseline |" in text

@@ -92,7 +92,7 @@ def test_arms_are_compared_at_the_tokens_that_both_sampled(played: Path) -> None
     assert "is read at the tokens that all their runs sampled" in report_of(played)
     threshold = threshold_of(comparison)
     assert threshold is not None
-    assert [value_of(each, threshold.tokens) for each in comparison.trials] == [400.0, 400.0, 800.0, 800.0]
+    assert [value_of(each, threshold.times["tokens"]) for each in comparison.trials] == [400.0, 400.0, 800.0, 800.0]
     assert picked(table_rows(played), arm="rules", seed="all", measure="tokens_to_threshold")["value"] == "800.000000"
 
 
