@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from envs.errors import UserError, check_known, unknown_value
 from envs.received import parse_yaml, problem_of, read_yaml, read_yaml_as_json
 from envs.trusting import allow, config_folder, import_names, trust_names
-from seal_ray.config.earlier import converted
+from seal_ray.config.earlier import check_current, converted
 from seal_ray.config.schema import KINDS, SECTIONS
 from seal_ray.config.sections import (
     PLACE,
@@ -186,6 +186,9 @@ def read_settings(path: Path) -> dict[str, Any]:
 def _checked(document: dict[str, Any], raw: Mapping[str, Any], path: Path) -> Values:
     """The sections of a file, with checked keys and values as they were meant."""
     for section, settings in document.items():
+        if isinstance(settings, dict):
+            for key in settings:
+                check_current(section, str(key))
         if section not in SECTIONS:
             raise unknown_value(f"config: {path}: section", section, [*SECTIONS, "seed"])
         if not isinstance(settings, dict):

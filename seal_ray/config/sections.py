@@ -12,6 +12,7 @@ from policies.curator.base import CURATORS
 from policies.proposer import is_model
 from policies.task_writer.base import TASK_WRITERS
 from seal_ray.config import schema
+from seal_ray.config.earlier import check_current, check_kind
 from seal_ray.config.schema import KINDS, SECTIONS, Section
 
 _NATIVE = {"training.lr", "training.grad_clip"}
@@ -124,6 +125,7 @@ def section_class(name: str, kind: Any = None) -> type[Section]:
         return SECTIONS[name]  # whose check reports the kind
     if kind in KINDS[name]:
         return KINDS[name][kind]
+    check_kind(name, kind)
     if name == "curator":
         return schema.LLMCuratorSection if is_model(CURATORS, kind) else schema.InterfaceCuratorSection
     return schema.LLMTaskWriterSection if is_model(TASK_WRITERS, kind) else schema.WritingTaskWriterSection
@@ -145,6 +147,8 @@ def fields_of(name: str) -> dict[str, FieldInfo]:
 
 def check_key(section: str, key: str, *, more: Collection[str] = ()) -> None:
     """Raises `UserError` with the nearest right name for an unknown section or key; `more` keys are allowed too."""
+    if key not in more:
+        check_current(section, key)
     check_known("config section", SECTIONS, section)
     if section == "evaluation" and key in _NEVER_IN_EVALUATION:
         raise UserError(

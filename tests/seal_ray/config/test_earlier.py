@@ -1,5 +1,6 @@
-"""Settings of runs: the config of an earlier version loads, and reading one imports nothing."""
+"""Settings of earlier versions: what replaces each is said in one sentence, and the config of an earlier run loads."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import yaml  # type: ignore[import-untyped]
 
 from envs.errors import UserError
 from envs.trusting import restricted
-from seal_ray.algorithm.config import make_config
-from seal_ray.config.earlier import converted
+from seal_ray.algorithm.config import SealConfig, make_config
+from seal_ray.config.earlier import REPLACED, converted
 from seal_ray.config.presets import read_settings
-from seal_ray.config.schema import KINDS
+from seal_ray.config.schema import KINDS, SECTIONS
+from seal_ray.config.sections import check_key, fields_of, make_section
+from tests.refusal import refusal
 
 OLD_RUN: dict[str, Any] = {
     "seed": 3,
@@ -35,6 +38,50 @@ OLD_RUN: dict[str, Any] = {
     },
     "evaluation": {"split": "test"},
 }
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_setting_that_is_gone_says_what_to_do_instead(name: str) -> None:
+    section, _, key = name.partition(".")
+    assert section not in SECTIONS or key not in fields_of(section)
+    sentence = f"{name}: this setting of an earlier version is gone: {REPLACED[name]}."
+    assert refusal(check_key, section, key) == sentence
+    assert refusal(make_config, overrides=[f"{name}=1"]) == sentence
+    assert refusal(make_section, section, {key: 1}) == sentence
+
+
+def test_what_replaces_a_setting_exists() -> None:
+    """Every section.key that a sentence names is a setting of this version."""
+    names = {f"{section}.{key}" for section in SECTIONS for key in fields_of(section)}
+    for sentence in REPLACED.values():
+        for word in sentence.replace(",", " ").replace(";", " ").replace("=", " ").split():
+            if word.partition(".")[0] in SECTIONS and "." in word:
+                assert word in names, sentence
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("writer.kind=random", "writer.kind: the section is task_writer now; see docs/config.md."),
+        (
+            "curator.kind=coevolved",
+            "curator.kind: coevolved is llm now; set curator.kind=llm and curator.trainable=true.",
+        ),
+    ],
+)
+def test_sections_and_kinds_that_are_gone(word: str, sentence: str) -> None:
+    assert refusal(lambda: make_config(overrides=[word]).validate()) == sentence
+
+
+def test_a_setting_that_is_gone_is_refused_in_every_way(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("environment: {division: category}\n", encoding="utf-8")
+    preset = tmp_path / "mine.yaml"
+    mine = {"kind": "model", "about": "Mine.", "sections": {"environment": {"division": "category"}}}
+    preset.write_text(yaml.safe_dump(mine), encoding="utf-8")
+    environment = SealConfig().environment
+    for give in (lambda: make_config(file=file), lambda: make_config([str(preset)]), lambda: environment(division="x")):
+        assert re.match(r".*environment\.division: .* set environment\.split_scheme", refusal(give))
 
 
 def test_the_config_of_an_earlier_run_is_converted(tmp_path: Path) -> None:

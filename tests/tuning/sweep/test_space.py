@@ -60,7 +60,7 @@ def drawn(space: Space, count: int, *, grid: bool = False) -> list[dict[str, obj
         ("reweighting.low: {low: 0, high: 1}", "reweighting.low: 0.0 does not fit"),
         ("curator.kind: {values: [rules, rulse]}", "'rulse' is not known"),
         ("curator.kind: {around: 2}", "it is 'rules', and around takes numbers above 0"),
-        ("curator.keep: {low: 1, high: 5}", "config key of curator: 'keep' is not known"),
+        ("curator.keep: {low: 1, high: 5}", "curator.keep: this setting of an earlier version is gone"),
         ("curator.played: {low: 1, high: 3, when: {curator.kind: [llm]}}", "has an effect on this config"),
     ],
 )
