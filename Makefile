@@ -61,7 +61,7 @@ tutorial: setup ## run docs/tutorial.md as it is written, in a fresh folder (15 
 	$(BIN)/python -m tests.tutorial
 
 rehearse: setup ## rehearse the small model's run, and those for GPUs, on one Ray node and on two (two hours); tests rehearse the first
-	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/tuning/test_rehearsal.py
+	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/tuning/test_rehearsal.py tests/seal_ray/test_ray_cluster.py
 	for model in qwen2.5-3b qwen2.5-7b toolace-2-8b; do for nodes in 1 2; do \
 		$(BIN)/seal-ray rehearse --preset $$model --preset seal --nodes $$nodes --name rehearse-$$model-$$nodes || exit; \
 	done; done

@@ -13,8 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -50,8 +53,24 @@ class Cluster:
     """A cluster of its own, and a shell in which the page's first commands were run."""
 
     address: str
+    port: int
     environment: dict[str, str]
     folder: Path
+
+    @contextmanager
+    def node(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Another node on this machine, of which all processes are killed at the end."""
+        exports = [line for line in lines_of(PAGE) if line.startswith("export ")]
+        start = f"exec ray start --block --address=127.0.0.1:{self.port} --num-cpus=4 --disable-usage-stats"
+        start += f" --object-store-memory=200000000 --dashboard-agent-listen-port={free_port()}"
+        with TemporaryDirectory(prefix="ray") as own:  # two nodes must not unpack a job's files into one folder
+            command = ["bash", "-c", "\n".join([*exports, f"{start} --temp-dir={own}"])]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=self.environment)
+            try:
+                yield process
+            finally:
+                kill_all(tree(process.pid))
+                process.wait()
 
     def run(self, command: str, **settings: Any) -> subprocess.CompletedProcess[str]:
         """Runs a command in a new shell of the project's folder, behind what the page says for every shell."""
@@ -80,14 +99,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     }
     (home / ".seal-ray-key").write_text(KEY, "ascii")
     folder = Path(tempfile.mkdtemp(prefix="ray"))
-    found = Cluster(f"http://127.0.0.1:{dashboard}", environment, folder)
+    found = Cluster(f"http://127.0.0.1:{dashboard}", free_port(), environment, folder)
     made = found.run(on_page("ray", "get-auth-token"))
     assert made.returncode == 0, made.stderr
     assert (home / ".ray" / "auth_token").is_file()
     said = tmp_path_factory.mktemp("cluster") / "head.log"
     start = on_page("ray", "start", "--head").partition("#")[0]
     options = [
-        *("--block", "--num-cpus=4", f"--port={free_port()}", f"--dashboard-port={dashboard}"),
+        *("--block", "--num-cpus=4", f"--port={found.port}", f"--dashboard-port={dashboard}"),
         # A folder of its own: Ray notes the newest cluster of a folder there, for others to join. Its name is
         # short, as those of sockets in it must be.
         *(f"--temp-dir={folder}", "--disable-usage-stats"),
@@ -161,6 +180,38 @@ def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: C
     assert mistaken.returncode != 0
     assert "did you mean 'rounds'" in mistaken.stdout
     assert not (runs / "other").exists()
+
+
+@pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="three minutes; make rehearse runs it")
+def test_a_job_outlives_a_node_that_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
+    """The run needs both nodes: an engine takes 3 of 4 CPUs. No rollout is lost or counts twice."""
+    rounds, rollouts = 6, 8
+    settings = (
+        f"training.rounds={rounds} training.groups=4 training.group_size=2 training.minibatch_groups=2 "
+        "evaluation.interval=0 engine.kind=transformers engine.num_engines=2 engine.num_cpus_per_engine=3 "
+        "env_runners.num_env_runners=1 env_runners.num_cpus_per_env_runner=0.5"
+    )
+    metrics = tmp_path / "runs" / "split" / "metrics.jsonl"
+
+    def played() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in metrics.read_text("utf-8").splitlines()] if metrics.is_file() else []
+
+    with ThreadPoolExecutor(1) as threads:
+        with cluster.node():
+            job = threads.submit(submit, cluster, "split", tmp_path / "runs", tmp_path / "storage", *settings.split())
+            while len(played()) < 2:
+                assert not job.done(), job.result().stdout + job.result().stderr
+                time.sleep(0.5)
+            before = len(played())
+        with cluster.node():
+            found = job.result(timeout=400)
+    assert found.returncode == 0, found.stdout + found.stderr
+    rows = played()
+    assert before < rounds
+    assert [row["round"] for row in rows] == list(range(1, rounds + 1))
+    assert [row["solver/rollouts"] for row in rows] == [rollouts] * rounds
+    assert [row["diagnosis/faults"] for row in rows] == [0] * rounds
+    assert rows[-1]["perf/engine_restarts"] == 1
 
 
 def test_an_application_is_deployed_and_answers_who_has_the_key(cluster: Cluster, tmp_path: Path) -> None:
