@@ -4,6 +4,7 @@ Encodings, html2text and Beautiful Soup process a stranger's bytes; a page that 
 """
 
 import base64
+import io
 from typing import Any
 
 from envs.line_server import limit, or_error, serve, take_stdout
@@ -16,17 +17,11 @@ MAX_TEXT = 1_000_000
 
 def text_of(body: bytes, encoding: str | None) -> str:
     """The text of a body, decoded as `requests` does: without a named encoding it is guessed."""
-    if body and encoding is None:
-        try:
-            from charset_normalizer import detect
-        except ImportError:
-            pass
-        else:
-            encoding = detect(body)["encoding"]
-    try:
-        return str(body, encoding or "", errors="replace")
-    except (LookupError, ValueError):
-        return str(body, errors="replace")
+    from requests import Response
+
+    response = Response()
+    response.raw, response.encoding = io.BytesIO(body), encoding
+    return response.text
 
 
 def content_of(text: str, mode: str) -> str:
