@@ -3,6 +3,7 @@
 Results are the simulators'. A demonstration without wrongs that fails is dropped.
 """
 
+import itertools
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,11 +86,9 @@ def demonstrations(
     `short` draws tasks of one or two requests more often. `rare` behaviours are never right without their cues.
     """
     table = {each: replace(rates, plain=0.0) if each in rare else rates for each, rates in RATES.items()}
-    number = 0
-    while True:
+    for number in itertools.count():
         rng = random.Random(f"demonstration {split} {seed} {number}")
         composition = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
-        number += 1
         shown = _draw_shown(rng, table, wordings)
         protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
         demonstration = _DemonstrationPlayer(rng, composition, shown, protocol).play()

@@ -3,6 +3,7 @@
 Conventions are drawn anew for each demonstration, so that none can be learnt by heart: the solver follows guidelines.
 """
 
+import itertools
 import random
 import re
 import tomllib
@@ -72,10 +73,8 @@ def helping(text: str, tools: Sequence[HiddenTool]) -> bool:
 
 def hidden_demonstrations(seed: int) -> Iterator[Demonstration]:
     """Endless demonstrations, the same for a seed in every process."""
-    number = 0
-    while True:
+    for number in itertools.count():
         yield _demonstration(random.Random(f"hidden demonstration {seed} {number}"), f"hidden_shown_{seed}_{number}")
-        number += 1
 
 
 def _drawn_tools(rng: random.Random) -> list[HiddenTool]:
@@ -129,10 +128,8 @@ def hidden_proposals(seed: int, mixture: str, *, answers: int = 1) -> Iterator[P
     """Endless demonstrations, with so many answers to a prompt of a mixture of `PROPOSALS`."""
     hidden_source()  # a profile shows the tools of known sources
     kinds = PROPOSALS[mixture]
-    number = 0
-    while True:
+    for number in itertools.count():
         rng = random.Random(f"hidden proposal {seed} {number} {mixture == 'reading'}")
-        number += 1
         tools = _drawn_tools(rng)
         profile, failing = _draw_profile(rng, tools)
         incumbent, before, *others = (_draw_proposal(rng, tools, _EARLIER) for _ in range(6))
