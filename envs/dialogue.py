@@ -12,7 +12,7 @@ from gymnasium import spaces
 from envs.allowance import Allowance, Cost, first_part
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis, diagnose_turn
 from envs.dialects import DIALECTS, Dialect, ParsedCompletion
-from envs.errors import UserError, faults_of, unknown_value
+from envs.errors import UserError, check_known, faults_of
 from envs.interface.show import render_tools, show_parse_error, show_result, show_system, show_tools
 from envs.interface.value import Interface
 from envs.task import Task, ToolCall, ToolDoc
@@ -104,8 +104,7 @@ class Dialogue(gymnasium.Env[str, str]):
         context: int = CONTEXT,
         render_mode: str | None = None,
     ) -> None:
-        if protocol not in list(Protocol):
-            raise unknown_value("protocol", protocol, Protocol)
+        check_known("protocol", Protocol, protocol)
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode: {render_mode!r} is not known; allowed are None and 'ansi'.")
         self.task = task

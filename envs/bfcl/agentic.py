@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from envs.allowance import Allowance
-from envs.bfcl.tools import PYTHON_HINT, read_rows
+from envs.bfcl.tools import read_rows, with_python_hint
 from envs.dialogue import MAX_STEPS, Message
 from envs.exams import Candidate, Conversation, Entry, Mark, calls_of
 from envs.task import ToolCall, ToolDoc
@@ -73,7 +73,4 @@ def _plain(text: str) -> str:
 
 def tools_in(path: Path) -> tuple[ToolDoc, ...]:
     """The tools in a file of documents, as the official loader shows them."""
-    return tuple(
-        ToolDoc(document["name"], "", {**document, "description": document["description"] + PYTHON_HINT}, ())
-        for document in read_rows(path)
-    )
+    return tuple(with_python_hint(ToolDoc(row["name"], "", row, ())) for row in read_rows(path))

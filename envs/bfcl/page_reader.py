@@ -25,7 +25,7 @@ def text_of(body: bytes, encoding: str | None) -> str:
 
 
 def content_of(text: str, mode: str) -> str:
-    """The official class's text of a page."""
+    """The official class's text of a page, "raw", "markdown" or "truncate"."""
     if mode == "raw":
         return text
     if mode == "markdown":
@@ -33,15 +33,13 @@ def content_of(text: str, mode: str) -> str:
 
         markdown: str = html2text.HTML2Text().handle(text)
         return markdown
-    if mode == "truncate":
-        from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup
 
-        soup = BeautifulSoup(text, "html.parser")
-        for element in soup(["script", "style"]):
-            element.extract()
-        plain: str = soup.get_text(separator="\n", strip=True)
-        return plain
-    raise ValueError(f"Unsupported mode: {mode}")
+    soup = BeautifulSoup(text, "html.parser")
+    for element in soup(["script", "style"]):
+        element.extract()
+    plain: str = soup.get_text(separator="\n", strip=True)
+    return plain
 
 
 def main() -> None:

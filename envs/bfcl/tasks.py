@@ -1,11 +1,12 @@
 """All 800 BFCL V3 multi-turn tasks as typed values."""
 
 import ast
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
-from envs.bfcl import simulators
+from envs.bfcl.simulators import simulator_class
 from envs.bfcl.tools import all_tools, data_folder, read_rows, tools_of, with_python_hint
 from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
@@ -68,7 +69,7 @@ def parse_ground_truth(text: str) -> ToolCall:
     tool = all_tools().get(node.func.id)
     if tool is None:
         raise EnvironmentFault(f"ground truth {text!r} calls an undocumented tool")
-    order = simulators.parameter_order(tool.class_name, tool.name)
+    _, *order = inspect.signature(getattr(simulator_class(tool.class_name), tool.name)).parameters  # without self
     arguments = {name: ast.literal_eval(value) for name, value in zip(order, node.args, strict=False)}
     arguments |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
     return ToolCall(tool.name, arguments)

@@ -105,9 +105,7 @@ class Web:
             arguments = {key: argument_of(value) for key, value in call.arguments.items()}
             if call.name not in _TOOLS:
                 raise unknown_tool(call.name)
-            api = WebSearchAPI(self, show_snippet)
-            tool = api.search_engine_query if call.name == "search_engine_query" else api.fetch_url_content
-            return rendered(await tool(**arguments))
+            return rendered(await getattr(WebSearchAPI(self, show_snippet), call.name)(**arguments))
         except EnvironmentFault:
             raise
         except Exception as error:  # noqa: BLE001 - the error is the call's result
@@ -116,9 +114,7 @@ class Web:
     async def read(self, page: pages.Page, mode: str) -> JSON:
         """A page as text. Raises `ValueError` if it cannot be read."""
         body = base64.b64encode(page.body).decode()
-        reply = await asyncio.to_thread(
-            self.reader.ask, {"body": body, "encoding": page.encoding, "mode": mode if isinstance(mode, str) else ""}
-        )
+        reply = await asyncio.to_thread(self.reader.ask, {"body": body, "encoding": page.encoding, "mode": mode})
         if reply is None:
             raise ValueError("the page takes too long to read")
         if "error" in reply:
