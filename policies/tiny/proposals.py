@@ -44,7 +44,7 @@ _GARBLED = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ProposalDemonstration:
-    """A curator's prompt, and answers to it that do not know of each other."""
+    """A curator's or a task writer's prompt, and answers to it that do not know of each other."""
 
     messages: tuple[Message, ...]
     answers: tuple[str, ...]

@@ -7,16 +7,14 @@ more is solved; the others are drawn from all. So the tiny base starts as a writ
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from envs.dialogue import Message
 from envs.profile import FailureProfile
 from envs.sources import GENERATED
 from envs.specifications import Rejected, Specification, Writable, writable
 from envs.task import Category
 from policies.task_writer.base import Known
 from policies.task_writer.llm import SOUGHT, messages_for, most_informative
-from policies.tiny.proposals import draw_profile
+from policies.tiny.proposals import ProposalDemonstration, draw_profile
 
 _FITTING = 0.6
 """Share of specifications whose category and depth are drawn by success; the others are drawn from all."""
@@ -32,15 +30,7 @@ _DRAWS = 16
 """Specifications of one category and depth that are tried for one that can be composed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpecificationDemonstration:
-    """A writer's prompt, and several answers to it."""
-
-    messages: tuple[Message, ...]
-    answers: tuple[str, ...]
-
-
-def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[SpecificationDemonstration]:
+def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[ProposalDemonstration]:
     """Endless demonstrations with so many answers, the same for a seed in every process."""
     source = writable(GENERATED)
     for number in itertools.count():
@@ -49,7 +39,7 @@ def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[Spe
         known = draw_known(rng)
         messages = messages_for(profile, grammar=source.specification_help, known=most_informative(known, _SHOWN))
         drawn = tuple(_draw(rng, source, profile).dump() for _ in range(answers))
-        yield SpecificationDemonstration(messages, drawn)
+        yield ProposalDemonstration(messages, drawn)
 
 
 def draw_known(rng: random.Random) -> list[Known]:
