@@ -1,6 +1,6 @@
 """`LeakGuard`: rejects proposed interfaces that contain answers of tasks."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from envs.interface.leaks import ForbiddenAnswers, Signs
 from envs.interface.readings import Tangled, readings
@@ -35,34 +35,26 @@ class LeakGuard:
 
     def check(self, interface: Interface) -> str | None:
         """Why the interface is rejected, in one sentence that repeats nothing of it, or None."""
-        return next(self._faults(interface), None)
-
-    def _faults(self, interface: Interface) -> Iterator[str]:
         if not 0.0 <= interface.fade <= 1.0:
-            yield "fade: it is no number from 0 to 1."
+            return "fade: it is no number from 0 to 1."
         for index, cue in enumerate(interface.schema_cues):
             if not all(tool in all_tools() for tool in cue.tools):
-                yield f"schema_cues.{index}: it names a tool that is not documented."
+                return f"schema_cues.{index}: it names a tool that is not documented."
         if len(interface.guidelines) > MAX_GUIDELINES:
-            yield f"guidelines: there are {len(interface.guidelines)}, at most {MAX_GUIDELINES} fit."
-            return
+            return f"guidelines: there are {len(interface.guidelines)}, at most {MAX_GUIDELINES} fit."
         for index, text in enumerate(interface.guidelines):
             fault = guideline_fault(text)
             if fault is not None:
-                yield f"guidelines.{index}: it {fault}."
-                return
+                return f"guidelines.{index}: it {fault}."
         if self._max_tokens is not None and interface.guidelines:
             tokens = self._count(guidelines_text(interface))
             if tokens > self._max_tokens:
-                yield f"guidelines: their text has {tokens} tokens, at most {self._max_tokens} fit."
-        for index, text in enumerate(interface.guidelines):
-            fault = self._leak(text)
-            if fault is not None:
-                yield f"guidelines.{index}: it {fault}."
-        if len(interface.guidelines) > 1:
-            fault = self._leak(" ".join(interface.guidelines))
-            if fault is not None:
-                yield f"guidelines: read as one text, it {fault}."
+                return f"guidelines: their text has {tokens} tokens, at most {self._max_tokens} fit."
+        places = {f"guidelines.{index}: it": text for index, text in enumerate(interface.guidelines)}
+        if len(places) > 1:
+            places["guidelines: read as one text, it"] = " ".join(interface.guidelines)
+        leaks = ((place, self._leak(text)) for place, text in places.items())
+        return next((f"{place} {leak}." for place, leak in leaks if leak is not None), None)
 
     def _leak(self, text: str) -> str | None:
         try:
