@@ -76,7 +76,8 @@ class CueDependenceFinder:
 
     def find(self, completion: Sequence[int], calls: Sequence[ToolCall]) -> CueDependence | None:
         """The next completion's dependence on a cue, if any. `calls` are its calls."""
-        parts = {run for call in calls for part in _parts(call) for run in _pieces(_words(part))}
+        words = [_words(part) for call in calls for part in _parts(call)]
+        parts = {run for each in words for run in windows(each, min(len(each), RUN_OF_WORDS))}
         if self._shown.spans:
             said = windows(_words(self._form.text(completion)), RUN_OF_WORDS)
             used = chain(said, parts - self._own)
@@ -89,11 +90,6 @@ class CueDependenceFinder:
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
-
-
-def _pieces(words: Sequence[str]) -> Iterator[Run]:
-    """The words as one run, or as runs of `RUN_OF_WORDS` if there are more."""
-    return windows(words, min(len(words), RUN_OF_WORDS)) if words else iter(())
 
 
 def _parts(call: ToolCall) -> Iterator[str]:

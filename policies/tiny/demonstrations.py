@@ -89,9 +89,9 @@ def demonstrations(
     for number in itertools.count():
         rng = random.Random(f"demonstration {split} {seed} {number}")
         composition = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
-        shown = _draw_shown(rng, table, wordings)
+        interface, rates = _draw_shown(rng, table, wordings)
         protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
-        demonstration = _DemonstrationPlayer(rng, composition, shown, protocol).play()
+        demonstration = _DemonstrationPlayer(rng, composition, interface, rates, protocol).play()
         if demonstration is not None:
             yield demonstration
 
@@ -112,24 +112,19 @@ def _draw_task(
     return drawn
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """An interface and the rates of the behaviours under it."""
-
-    interface: Interface
-    rates: Mapping[Behaviour, float]
-
-
 def draw_interface(rng: random.Random, wordings: Wordings) -> Interface:
     """An interface of demonstrations."""
-    return _draw_shown(rng, RATES, wordings).interface
+    return _draw_shown(rng, RATES, wordings)[0]
 
 
-def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates], wordings: Wordings) -> _Shown:
+def _draw_shown(
+    rng: random.Random, table: Mapping[Behaviour, Rates], wordings: Wordings
+) -> tuple[Interface, Mapping[Behaviour, float]]:
+    """An interface, and the rates of the behaviours under it."""
     plain = {behaviour: each.plain for behaviour, each in table.items()}
     rates = dict(plain)
     if rng.random() < _PLAIN:
-        return _Shown(Interface.plain(), rates)
+        return Interface.plain(), rates
     guidelines: list[str] = []
     for behaviour, each in table.items():
         if rng.random() < 0.5:
@@ -159,7 +154,7 @@ def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates], wordings: 
             rates[behaviour] = min(behaviours.HARMFUL_RATE, plain[behaviour])
         cues = []
     rng.shuffle(guidelines)
-    return _Shown(Interface(tuple(cues), recovery, tuple(guidelines)), rates)
+    return Interface(tuple(cues), recovery, tuple(guidelines)), rates
 
 
 def _raised(rates: Mapping[Behaviour, float], least: Mapping[Behaviour, float | None]) -> dict[Behaviour, float]:
@@ -172,7 +167,8 @@ class _DemonstrationPlayer:
 
     rng: random.Random
     composition: Composition
-    shown: _Shown
+    interface: Interface
+    rates: Mapping[Behaviour, float]
     protocol: Protocol
     completions: list[str] = field(default_factory=list)
     answers: list[tuple[Message, ...]] = field(default_factory=list)
@@ -181,7 +177,7 @@ class _DemonstrationPlayer:
 
     def play(self) -> Demonstration | None:
         task = self.composition.task
-        self._dialogue = Dialogue(task, dialect=DIALECT, interface=self.shown.interface, protocol=self.protocol)
+        self._dialogue = Dialogue(task, dialect=DIALECT, interface=self.interface, protocol=self.protocol)
         _, info = self._dialogue.reset()
         opening, tools = info["messages"], info["tools"]
         beats = iter(self.composition.beats)
@@ -199,7 +195,7 @@ class _DemonstrationPlayer:
             return None
         return Demonstration(
             task.id,
-            self.shown.interface,
+            self.interface,
             tools,
             opening,
             tuple(self.completions),
@@ -209,7 +205,7 @@ class _DemonstrationPlayer:
         )
 
     def _decide(self, behaviour: Behaviour) -> bool:
-        right = self.rng.random() < self.shown.rates[behaviour]
+        right = self.rng.random() < self.rates[behaviour]
         self.decisions.append(Decision(len(self.completions), behaviour, right))
         return right
 
