@@ -9,16 +9,18 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from envs.allowance import size
 from envs.apibank import worker
 from envs.bounded import BoundedProcess, program_of
 from envs.confinement import can_confine
 from envs.errors import EnvironmentFault, UserError
 from envs.received import read_bytes
 from envs.task import JSON, ToolCall
+from envs.text import depth
 from envs.trusting import require_trust
 
-MAX_CHARACTERS = 4_000
-"""Length of a call as JSON; the longest of a ground truth has 500. A longer call is an error."""
+MAX_SIZE = 10_000
+"""Units (`size`) of a call, some 8,000 characters; those of ground truths have 500. A larger call is an error."""
 MAX_DEPTH = 8
 """Depth of lists and objects in arguments; ground truths have 2."""
 _MAX_BYTES = 50_000_000
@@ -121,7 +123,7 @@ class ApiSimulators:
 
     def _sent(self, call: ToolCall) -> dict[str, JSON] | None:
         """A call in the form of a request; None if it is too large."""
-        if _too_large(call):
+        if size([call.name, dict(call.arguments)]) > MAX_SIZE or depth(dict(call.arguments)) > MAX_DEPTH:
             return None
         arguments = {name: _given(value) for name, value in call.arguments.items() if value is not None}
         return {"name": call.name, "arguments": arguments, "recorded": self.recorded.get(key_of(call))}
@@ -136,26 +138,6 @@ def key_of(call: ToolCall) -> str:
 def _given(value: JSON) -> JSON:
     """A scalar as text, as the benchmark's own decoder returns it; lists and objects unchanged."""
     return value if isinstance(value, str | list | dict) else str(value)
-
-
-def _too_large(call: ToolCall) -> bool:
-    left = MAX_CHARACTERS - len(call.name)
-    waiting: list[tuple[JSON, int]] = [(dict(call.arguments), 0)] if left > 0 else []
-    while waiting and left > 0:
-        value, depth = waiting.pop()
-        left -= 1
-        if depth > MAX_DEPTH:
-            return True
-        if isinstance(value, str):
-            left -= len(value)
-        elif isinstance(value, dict):
-            left -= sum(len(str(key)) for key in list(value)[:MAX_CHARACTERS])
-            waiting += [(each, depth + 1) for each in list(value.values())[:MAX_CHARACTERS]]
-        elif isinstance(value, list | tuple):
-            waiting += [(each, depth + 1) for each in value[:MAX_CHARACTERS]]
-        elif isinstance(value, int) and value.bit_length() > MAX_CHARACTERS:
-            return True
-    return left <= 0
 
 
 def read_program(folder: Path) -> dict[str, dict[str, str]]:

@@ -23,11 +23,7 @@ CATEGORIES = (
     *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", "live_irrelevance", "live_relevance"),
 )
 
-_HINTS = {
-    "python": " Note that the provided function is in Python 3 syntax.",
-    "java": " Note that the provided function is in Java 8 SDK syntax.",
-    "javascript": " Note that the provided function is in JavaScript syntax.",
-}
+_SYNTAX = {"python": "Python 3", "java": "Java 8 SDK", "javascript": "JavaScript"}
 _NAMES = {"java": "Java", "javascript": "JavaScript"}
 _LISTS = {"java": ("ArrayList", "Array"), "javascript": ("array",)}
 
@@ -110,7 +106,8 @@ class SingleTurnItem:
 
 def shown_document(function: Mapping[str, Any], language: str) -> dict[str, JSON]:
     """The document that a model is shown: with a sentence on the language, and other values than Python's as text."""
-    shown: dict[str, Any] = {**function, "description": function["description"] + _HINTS[language]}
+    hint = f" Note that the provided function is in {_SYNTAX[language]} syntax."
+    shown: dict[str, Any] = {**function, "description": function["description"] + hint}
     if language == "python":
         return shown
     properties = function["parameters"]["properties"]

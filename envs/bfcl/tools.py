@@ -1,8 +1,8 @@
 """The installed `bfcl-eval`, and the typed documents of BFCL's 128 public tools: the executor's allow-list.
 
-Only data files and the eight simulator modules are used; exams also use constants with prompts, two classes of memories
-and, in a child process, the checker of single-turn calls. Other modules of the package have side effects when imported
-(result folders, lock files, seconds of imports), and its evaluators execute model text.
+Only data files and the eight simulator modules are used; exams also use constants with prompts, the classes of
+memories, the checker of final answers and, in a child process, that of single-turn calls. Other modules of the package
+have side effects when imported (result folders, lock files, seconds of imports), and its evaluators execute model text.
 """
 
 import importlib.metadata
