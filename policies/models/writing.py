@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 _SHARD_BYTES = 4 << 30
 """Largest size of a weight file."""
 _KEPT = (
-    *(
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-    ),
-    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
+    *("generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.txt", "merges.txt"),
 )
 """Files of the base model that its tokenizer and its sampling need."""
 

@@ -151,14 +151,13 @@ def _draw_profile(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[Fail
     verdict = TurnVerdict(0, Outcome.UNSCORED)
     for place in rng.choices(range(len(active)), weights, k=rng.choice((64, 128, 256))):
         tool, passed = active[place], rng.random() < rates[place]
-        turn = TurnDiagnosis(0, Label.PASS, "", verdict)
-        if not passed:
-            label = Label.ARGUMENT_MISMATCH if rng.random() < 0.95 else Label.STATE_MISMATCH
+        if passed:
+            turn = TurnDiagnosis(0, Label.PASS, "", verdict)
+        elif rng.random() < 0.95:
             word, argument = tool.convention.word, tool.argument
-            if label is Label.STATE_MISMATCH:
-                turn = TurnDiagnosis(0, label, "Journal.entries", verdict)
-            else:
-                turn = TurnDiagnosis(0, label, word, verdict, tool=tool.name, argument=argument)
+            turn = TurnDiagnosis(0, Label.ARGUMENT_MISMATCH, word, verdict, tool=tool.name, argument=argument)
+        else:
+            turn = TurnDiagnosis(0, Label.STATE_MISMATCH, "Journal.entries", verdict)
         profile.add(Diagnosis("made up", BASE, (turn,), passed), float(passed))
     tallies = profile.window.tallies
     keys = {f"argument/{tool.name}/{tool.argument}/{tool.convention.word}": tool for tool in active}
