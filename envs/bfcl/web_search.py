@@ -13,7 +13,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from envs.bfcl import page_reader, pages
 from envs.bfcl.world import ERROR, argument_of, rendered, unknown_tool
@@ -224,9 +224,7 @@ class WebSearchAPI:
 
 
 def _encoded(parameters: Mapping[str, Any]) -> str:
-    """The query string, as `requests` writes it: nothing for null, one pair for each part of a list."""
-    pairs = []
-    for name, value in parameters.items():
-        parts = value if isinstance(value, list | tuple | dict) else [value]
-        pairs += [(name, part) for part in parts if part is not None]
-    return urlencode(pairs, doseq=True)
+    """The query string, as `requests` writes it."""
+    from requests import Request
+
+    return str(Request("GET", OFFICIAL, params=parameters).prepare().url).partition("?")[2]
