@@ -35,18 +35,15 @@ class Recorded:
     call: ToolCall
     result: JSON
 
-    def truth(self) -> dict[str, JSON]:
-        return {"name": self.call.name, "result": self.result}
-
 
 class Reply(BaseModel, frozen=True):
     """The result of a call, the last of several.
 
-    `correct` says whether the rule of its API accepts it, or which of several recorded calls it is correct for;
-    `changed` whether a database changed; `ended` whether the process had to be ended.
+    `correct` has the indices of the recorded calls that it is correct for, by the rule of its API; `changed` says
+    whether a database changed, `ended` whether the process had to be ended.
     """
 
-    correct: bool | list[int]
+    correct: list[int]
     result: Any
     error: str | None
     changed: bool = False
@@ -97,9 +94,7 @@ class ApiSimulators:
 
     def judge(self, call: ToolCall, truth: JSON) -> Reply:
         """Executes a call on the initial databases and compares it with the recorded result. Never raises."""
-        sent = self._sent(call)
-        reply = None if sent is None else self._request({"op": "judge", **sent, "truth": truth})
-        return reply or Reply(correct=False, result=None, error=_REFUSED)
+        return self.play((), call, (Recorded(call, truth),))
 
     def play(self, before: Sequence[ToolCall], call: ToolCall, truths: Sequence[Recorded]) -> Reply:
         """Executes a call after others, all from the initial databases."""
@@ -107,19 +102,15 @@ class ApiSimulators:
         if sent is None:
             return Reply(correct=[], result=None, error=_REFUSED)
         calls = [each for each in (*earlier, sent) if each is not None]
-        reply = self._request({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
-        return reply or Reply(correct=[], result=None, error=_REFUSED, ended=True)
+        known = [{"name": each.call.name, "result": each.result} for each in truths]
+        try:
+            return Reply.model_validate(self.process.ask({"op": "play", "calls": calls, "truths": known}))
+        except ValidationError:  # the process ended instead, or answered something else
+            return Reply(correct=[], result=None, error=_REFUSED, ended=True)
 
     def close(self) -> None:
         """Ends the process. The next request starts a new one."""
         self.process.close()
-
-    def _request(self, request: Mapping[str, JSON]) -> Reply | None:
-        """The answer; None if the process ended instead, or answered something else."""
-        try:
-            return Reply.model_validate(self.process.ask(request))
-        except ValidationError:
-            return None
 
     def _sent(self, call: ToolCall) -> dict[str, JSON] | None:
         """A call in the form of a request; None if it is too large."""

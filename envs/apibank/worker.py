@@ -206,18 +206,6 @@ def _processed(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[s
     return given
 
 
-def judge(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
-    """One call on the initial databases, and whether it is correct by the recorded result."""
-    session = ApiSession(apis)
-    name = request["name"]
-    try:
-        result = session.call(name, request["arguments"], request["recorded"])
-    except Exception as error:  # noqa: BLE001 - any error makes the call wrong
-        return {"correct": False, "result": None, "error": f"{error}"[:500]}
-    correct = apis.correct(session.tool(name), name, result, request["truth"])
-    return {"correct": correct, "result": result, "error": None}
-
-
 def play(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
     """Several calls. Of the last: its result, whether it changed a database, and which of `truths` it matches."""
     session = ApiSession(apis)
@@ -258,10 +246,8 @@ def main() -> None:
     sys.addaudithook(_refuse)
 
     def answer(request: dict[str, Any]) -> str:
-        operations = {"describe": lambda *_: {"apis": apis.describe()}, "judge": judge, "play": play}
-        text = json.dumps(operations[request["op"]](apis, request), default=str)
-        if len(text) <= MAX_REPLY:
-            return text
-        return json.dumps({"correct": [] if request["op"] == "play" else False, "result": None, "error": "too long"})
+        reply = {"apis": apis.describe()} if request["op"] == "describe" else play(apis, request)
+        text = json.dumps(reply, default=str)
+        return text if len(text) <= MAX_REPLY else json.dumps({"correct": [], "result": None, "error": "too long"})
 
     serve(answer, replies, seconds=SECONDS)

@@ -118,7 +118,7 @@ def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(
         monkeypatch.setattr(simulators.process, "seconds", 2.0)
     ended, started = simulators.process.ended, time.perf_counter()
     judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
-    assert (judged.correct, judged.result) == (False, None)
+    assert (judged.correct, judged.result) == ([], None)
     assert time.perf_counter() - started < (worker.SECONDS if deed == "sleep" else 6 * worker.SECONDS)
     assert simulators.process.ended == ended + 1
     monkeypatch.undo()
