@@ -89,8 +89,7 @@ class Files(Scene):
     # Draws.
 
     def any_file(self, _: Values) -> Values:
-        require(self._here)
-        return {"file": self.words.pick(tuple(self._here))}
+        return {"file": self.words.pick(tuple(require(self._here)))}
 
     def any_folder(self, _: Values) -> Values:
         return {"folder": self.words.pick(tuple(self._folders))}
@@ -115,8 +114,7 @@ class Files(Scene):
         """A folder below the root and a file in it, if the current folder is the root."""
         self.at_root(values)
         pairs = [(folder, file) for folder, files in self._folders.items() for file in files]
-        require(pairs)
-        return dict(zip(("folder", "file"), self.rng.choice(pairs), strict=True))
+        return dict(zip(("folder", "file"), self.rng.choice(require(pairs)), strict=True))
 
     def only_file(self, values: Values) -> Values:
         """A folder below the root that has one file, and that file."""
