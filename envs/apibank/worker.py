@@ -155,16 +155,12 @@ class ApiSession:
             made_with = []
             database = getattr(each, "database_name", None)
             if database is not None:
-                made_with.append(self._database(database))
+                own = self._databases.get(database) or copy.deepcopy(self._apis.databases[database])
+                made_with.append(self._databases.setdefault(database, own))
             if name != "CheckToken" and "token" in each.input_parameters:
                 made_with.append(self.tool("CheckToken"))
             self._tools[name] = each(*made_with)
         return self._tools[name]
-
-    def _database(self, name: str) -> Any:
-        if name not in self._databases:
-            self._databases[name] = copy.deepcopy(self._apis.databases[name])
-        return self._databases[name]
 
     def changed(self) -> str:
         """The changed databases, as text. Their keys are texts and numbers, which cannot be sorted together."""

@@ -27,13 +27,13 @@ def load_tasks() -> Mapping[str, Task]:
     return MappingProxyType(tasks)
 
 
-def get_task(name: str) -> Task:
+def get_task(task_id: str) -> Task:
     """The task of that id, with or without the prefix "multi_turn_". Raises `UserError` for an unknown id."""
     tasks = load_tasks()
-    task = tasks.get(name) or tasks.get(ID_PREFIX + name)
+    task = tasks.get(task_id) or tasks.get(ID_PREFIX + task_id)
     if task is None:
-        short = not name.startswith(ID_PREFIX)
-        raise unknown_value("task", name, [known.removeprefix(ID_PREFIX) if short else known for known in tasks])
+        short = not task_id.startswith(ID_PREFIX)
+        raise unknown_value("task", task_id, [known.removeprefix(ID_PREFIX) if short else known for known in tasks])
     return task
 
 
