@@ -75,12 +75,10 @@ def interfaces() -> dict[str, Interface]:
     }
 
 
-async def measure(
-    rollouts: Rollouts, interface: Interface, *, tasks: int, seed: int = 0, split: str = "dev"
-) -> Measured:
-    """Plays `tasks` generated tasks, the categories in turn, and counts."""
-    played_tasks = [generate_composition(number, split=split) for number in range(tasks)]
-    jobs = [RolloutJob(each.task, derive_seed("measure", seed, each.task.id), interface) for each in played_tasks]
+async def measure(rollouts: Rollouts, interface: Interface, *, tasks: int) -> Measured:
+    """Plays `tasks` generated dev tasks, the categories in turn, and counts."""
+    played_tasks = [generate_composition(number, split="dev") for number in range(tasks)]
+    jobs = [RolloutJob(each.task, derive_seed("measure", 0, each.task.id), interface) for each in played_tasks]
     decided: list[tuple[str, bool]] = []
     outcomes: list[tuple[str, bool]] = []
     async for place, trajectory in rollouts.play(jobs):
