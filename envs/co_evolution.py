@@ -99,11 +99,6 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
     def action_space(self, agent: str) -> spaces.Space[str]:
         return self._action_spaces[agent]
 
-    @property
-    def dialogue(self) -> Dialogue | None:
-        """The solver's dialogue; None before the curator's move."""
-        return self._dialogue
-
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         if seed is not None:
             self._rng = random.Random(seed)
@@ -113,7 +108,7 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
         if name not in self._tasks:
             raise unknown_value("task", name, self._tasks)
         self._task = self._tasks[name]
-        self._dialogue: Dialogue | None = None
+        self.dialogue: Dialogue | None = None
         self._rejection: str | None = None
         self.agents = list(self.possible_agents)
         self.agent_selection = self.order[0]
@@ -161,13 +156,13 @@ class CoEvolutionGame(AECEnv[str, Observation, str]):
                 interface, self._rejection = self.incumbent, f"proposal: {fault}"
         dialogue = Dialogue(self._task, dialect=self._dialect, interface=interface, protocol=self._protocol)
         self._texts[SOLVER], info = dialogue.reset()
-        self._dialogue = dialogue
+        self.dialogue = dialogue
         self.infos[SOLVER] = info
         self.infos[CURATOR] = {"task": self._task.id, "rejection": self._rejection}
         self.agent_selection = SOLVER
 
     def _move_solver(self, completion: str) -> None:
-        dialogue = self._dialogue
+        dialogue = self.dialogue
         assert dialogue is not None, "the curator moves first"
         self._texts[SOLVER], reward, terminated, truncated, self.infos[SOLVER] = dialogue.step(completion)
         if not dialogue.over:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from envs.allowance import Allowance, Cost, first_part
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis, diagnose_turn
 from envs.dialects import DIALECTS, Dialect, ParsedCompletion
-from envs.errors import UserError, faults_of, unknown_value
+from envs.errors import UserError, check_known, faults_of
 from envs.interface.show import render_tools, show_parse_error, show_result, show_system, show_tools
 from envs.interface.value import Interface
 from envs.task import Task, ToolCall, ToolDoc
@@ -104,8 +104,7 @@ class Dialogue(gymnasium.Env[str, str]):
         context: int = CONTEXT,
         render_mode: str | None = None,
     ) -> None:
-        if protocol not in list(Protocol):
-            raise unknown_value("protocol", protocol, Protocol)
+        check_known("protocol", Protocol, protocol)
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode: {render_mode!r} is not known; allowed are None and 'ansi'.")
         self.task = task
@@ -185,10 +184,8 @@ class Dialogue(gymnasium.Env[str, str]):
         messages = ([Message("system", system)] if system else []) + [self._user_message()]
         tools = show_tools(self.interface, self.task.tools)
         shown = render_tools(self.interface, self.dialect, self.task.tools)
-        text = "\n\n".join([valid_text(shown), *map(self._message_text, messages)])
-        info = self._info(messages)
-        info["tools"] = tools
-        return self._observe(text), info
+        self._last_observation = "\n\n".join([valid_text(shown), *map(self._message_text, messages)])
+        return self._last_observation, {**self._info(messages), "tools": tools}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if not self._running:
@@ -209,10 +206,9 @@ class Dialogue(gymnasium.Env[str, str]):
             else:
                 self._start_turn()
             messages = [self._user_message()] if self._running else []
-        text = "\n".join(self._message_text(message) for message in messages)
-        terminated = self.over and not self._cut_off
-        reward = float(self.success)
-        return self._observe(text), reward, terminated, self.over and self._cut_off, self._info(messages)
+        self._last_observation = "\n".join(map(self._message_text, messages))
+        terminated, truncated = self.over and not self._cut_off, self.over and self._cut_off
+        return self._last_observation, float(self.success), terminated, truncated, self._info(messages)
 
     def render(self) -> str | None:  # type: ignore[override]
         return self._last_observation if self.render_mode == "ansi" else None
@@ -302,7 +298,7 @@ class Dialogue(gymnasium.Env[str, str]):
         violations = check_call(call, document) if document is not None else ()
         with faults_of(self.task.id, "world"):
             result = self._world.execute(call, cost)
-        self._verifier.add_results([result.text])  # whole, whatever of it is shown
+        self._verifier.add_result(result.text)  # whole, whatever of it is shown
         shown = self._allowance.show(result.text)
         whole = "" if shown == result.text else text_digest(result.text)
         return CallRecord(call, shown, result.is_error, availability, violations, digest=whole)
@@ -342,10 +338,6 @@ class Dialogue(gymnasium.Env[str, str]):
     def _message_text(self, message: Message) -> str:
         content = _marks_of(self.dialect).broken_up(message.content)
         return self.dialect.render_result(content) if message.role == self.dialect.result_role else content
-
-    def _observe(self, text: str) -> str:
-        self._last_observation = text
-        return text
 
     def _info(self, messages: list[Message]) -> dict[str, Any]:
         info: dict[str, Any] = {"task": self.task.id, "turn": self.turn, "messages": tuple(messages)}

@@ -3,6 +3,7 @@
 Counts are kept twice: for the window since the last interface update, and in total.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, field
 from typing import Annotated, Self
@@ -65,9 +66,7 @@ class Statistics:
         return self.tallies.get(key, Tally())
 
     def add(self, diagnosis: Diagnosis, reward: float) -> None:
-        counts: dict[str, int] = {}
-        for key in _keys(diagnosis):
-            counts[key] = counts.get(key, 0) + 1
+        counts = Counter(_keys(diagnosis))
         counts["all"] = counts[f"category/{diagnosis.category}"] = len(diagnosis.turns)
         for key, turns in counts.items():
             self.tallies.setdefault(key, Tally()).add(turns, success=diagnosis.success, reward=reward)

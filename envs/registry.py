@@ -1,7 +1,7 @@
 """`Registry`: objects by name: built in, from an installed package, or `package.module:Name`."""
 
-import importlib
 import os
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -73,9 +73,8 @@ class Registry(Generic[T]):
             raise unknown_value(self.key, name, self.names())
         if path == name:
             prepare_import(name, self.key)
-        module, _, attribute = path.partition(":")
         try:
-            value: T = getattr(importlib.import_module(module), attribute)
+            value: T = pkgutil.resolve_name(path)
         except Exception as error:  # noqa: BLE001 - a module of the user's can raise anything when it is imported
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             places = f" It was looked for in {os.getcwd()}, PYTHONPATH and the installed packages.{note_on_jobs()}"

@@ -24,10 +24,8 @@ class UnicodeText(spaces.Text):
     It samples short printable ASCII ones.
     """
 
-    def __init__(self, seed: int | None = None) -> None:
-        super().__init__(
-            max_length=200, min_length=0, charset=string.ascii_letters + string.digits + " {}[]():,", seed=seed
-        )
+    def __init__(self) -> None:
+        super().__init__(max_length=200, min_length=0, charset=string.ascii_letters + string.digits + " {}[]():,")
 
     def contains(self, x: Any) -> bool:
         return isinstance(x, str) and len(x) <= _MAX_LENGTH

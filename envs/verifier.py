@@ -9,7 +9,7 @@ import copy
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -144,7 +144,6 @@ class Verifier:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._truth = prepare(task).turns
-        self._scorable = [bool(turn.ground_truth) for turn in task.turns]
         self._results: Counter[str | bytes] = Counter()
         self._called = False
         self._verdicts: list[TurnVerdict] = []
@@ -176,10 +175,9 @@ class Verifier:
         """Whether this result text has appeared so far."""
         return self._results[_key(result)] > 0
 
-    def add_results(self, results: Iterable[str]) -> None:
-        for result in results:
-            self._results[_key(result)] += 1
-            self._called = True
+    def add_result(self, result: str) -> None:
+        self._results[_key(result)] += 1
+        self._called = True
 
     def end_turn(self, state: Mapping[str, Any]) -> TurnVerdict:
         """Judges the current turn, which ends in this state, and moves to the next."""
@@ -201,7 +199,7 @@ class Verifier:
         wrong = differing(state, truth.state)
         needed = Counter(truth.results)
         missing = tuple(result for result, count in needed.items() if self._results[_key(result)] < count)
-        if not self._scorable[turn]:
+        if not self._task.turns[turn].ground_truth:
             outcome = Outcome.UNSCORED
         elif not self._called:
             outcome = Outcome.EMPTY_TURN

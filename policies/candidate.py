@@ -7,7 +7,7 @@ from envs.dialogue import Message
 from envs.exams import Conversation, Past, Said
 from envs.task import ToolCall
 from envs.text import map_texts
-from policies.engine import BASE, Engine, Finish, GenRequest
+from policies.engine import Engine, Finish, GenRequest
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
@@ -29,10 +29,9 @@ class EngineCandidate:
         seed: int,
         temperature: float = 0.0,
         top_p: float = 1.0,
-        policy: str = BASE,
     ) -> None:
         self._engine, self._form, self._budgets = engine, form, budgets
-        self._seed, self._temperature, self._top_p, self._policy = seed, temperature, top_p, policy
+        self._seed, self._temperature, self._top_p = seed, temperature, top_p
         self.said: list[Said] = []
         self.asked: Conversation | None = None
         self.prompt_tokens = 0
@@ -72,7 +71,6 @@ class EngineCandidate:
                 top_p=self._top_p,
                 seed=derive_seed(self._seed, len(self.said)),
                 stop_token_ids=self._form.stop_token_ids,
-                policy=self._policy,
             )
         )
         end = str(self._budgets.cut(room)) if result.finish is Finish.LENGTH else "stop"

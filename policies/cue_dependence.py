@@ -7,7 +7,6 @@ linear in their length.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
 
@@ -38,25 +37,24 @@ class CueDependence(StrEnum):
     """
 
 
-@dataclass(slots=True)
 class _ReadText:
-    """The text read so far; a run of words is looked up in constant time."""
+    """The words read so far; a run of words is looked up in constant time."""
 
-    form: ChatFormat
-    spans: list[Sequence[int]] = field(default_factory=list)
-    _words: list[list[str]] = field(default_factory=list)
-    _runs: dict[int, tuple[set[Run], int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._words: list[list[str]] = []
+        self._runs: dict[int, set[Run]] = {}
+        """Length → runs, from the first lookup of that length."""
+
+    def add(self, text: str) -> None:
+        self._words.append(_words(text))
+        for length, runs in self._runs.items():
+            runs.update(windows(self._words[-1], length))
 
     def __contains__(self, run: Run) -> bool:
-        """Whether one of the spans has these words, one after the other."""
-        # Spans are decoded at the first lookup, and runs indexed at the first lookup of their length.
-        for span in self.spans[len(self._words) :]:
-            self._words.append(_words(self.form.text(span)))
-        runs, indexed = self._runs.get(len(run), (set(), 0))
-        for words in self._words[indexed:]:
-            runs.update(windows(words, len(run)))
-        self._runs[len(run)] = (runs, len(self._words))
-        return run in runs
+        """Whether one of the texts has these words, one after the other."""
+        if len(run) not in self._runs:
+            self._runs[len(run)] = {each for words in self._words for each in windows(words, len(run))}
+        return run in self._runs[len(run)]
 
 
 class CueDependenceFinder:
@@ -64,36 +62,31 @@ class CueDependenceFinder:
 
     def __init__(self, form: ChatFormat) -> None:
         self._form = form
-        self._shown = _ReadText(form)
-        self._plain = _ReadText(form)
+        self._shown = _ReadText()
+        self._plain = _ReadText()
         self._own: set[Run] = set()
 
     def read(self, shown: Sequence[int], plain: Sequence[int]) -> None:
         """Adds the tokens that were read since the last completion, and the plain view's tokens."""
-        self._plain.spans.append(plain)
+        self._plain.add(self._form.text(plain))
         if shown != plain:
-            self._shown.spans.append(shown)
+            self._shown.add(self._form.text(shown))
 
     def find(self, completion: Sequence[int], calls: Sequence[ToolCall]) -> CueDependence | None:
         """The next completion's dependence on a cue, if any. `calls` are its calls."""
-        parts = {run for call in calls for part in _parts(call) for run in _pieces(_words(part))}
-        if self._shown.spans:
-            said = windows(_words(self._form.text(completion)), RUN_OF_WORDS)
-            used = chain(said, parts - self._own)
-            lengths = {len(run) for run in used if run in self._shown and run not in self._plain}
-            if lengths:
-                return CueDependence.QUOTE if max(lengths) == RUN_OF_WORDS else CueDependence.VALUE
+        words = [_words(part) for call in calls for part in _parts(call)]
+        parts = {run for each in words for run in windows(each, min(len(each), RUN_OF_WORDS))}
+        said = windows(_words(self._form.text(completion)), RUN_OF_WORDS)
+        used = chain(said, parts - self._own)
+        lengths = {len(run) for run in used if run in self._shown and run not in self._plain}
+        if lengths:
+            return CueDependence.QUOTE if max(lengths) == RUN_OF_WORDS else CueDependence.VALUE
         self._own |= parts
         return None
 
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
-
-
-def _pieces(words: Sequence[str]) -> Iterator[Run]:
-    """The words as one run, or as runs of `RUN_OF_WORDS` if there are more."""
-    return windows(words, min(len(words), RUN_OF_WORDS)) if words else iter(())
 
 
 def _parts(call: ToolCall) -> Iterator[str]:

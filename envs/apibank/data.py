@@ -2,7 +2,7 @@
 
 import ast
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,20 @@ def folder_of(named: str | Path | None = None) -> Path:
 
 def read_dialogues(folder: Path) -> tuple[RecordedDialogue, ...]:
     """All dialogues by level and name, without empty files. Raises `UserError` for a file that is no dialogue."""
-    return tuple(dialogue for level in LEVELS for dialogue in _dialogues_at_level(folder, level) if dialogue.rows)
+    dialogues = []
+    for level, name in LEVELS.items():
+        for path in sorted((folder / "lv1-lv2-samples" / name).glob("*.jsonl")):
+            rows = []
+            for number, line in enumerate(read_text(path, "api-bank").splitlines(), 1):
+                try:
+                    rows.append(_row(parse_json(line)))
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise UserError(
+                        f"api-bank: line {number} of {path} is no part of a dialogue ({error!r})."
+                    ) from None
+            if rows:
+                dialogues.append(RecordedDialogue(ID_PREFIX + path.stem, level, tuple(rows)))
+    return tuple(dialogues)
 
 
 def recorded_results(dialogues: Sequence[RecordedDialogue]) -> dict[str, JSON]:
@@ -124,17 +137,6 @@ def _schema(parameter: Mapping[str, str]) -> dict[str, JSON]:
     if inner:
         schema["items"] = {"type": _TYPES.get(inner.rstrip(")"), "string")}
     return schema
-
-
-def _dialogues_at_level(folder: Path, level: str) -> Iterator[RecordedDialogue]:
-    for path in sorted((folder / "lv1-lv2-samples" / LEVELS[level]).glob("*.jsonl")):
-        rows = []
-        for number, line in enumerate(read_text(path, "api-bank").splitlines(), 1):
-            try:
-                rows.append(_row(parse_json(line)))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise UserError(f"api-bank: line {number} of {path} is no part of a dialogue ({error!r}).") from None
-        yield RecordedDialogue(ID_PREFIX + path.stem, level, tuple(rows))
 
 
 def _row(row: Mapping[str, Any]) -> Row:

@@ -124,27 +124,17 @@ class ApiCall:
 def history(rows: Sequence[data.Row], tools: Mapping[str, ToolDoc], dialect: Dialect) -> list[Entry]:
     """Rows of a dialogue as a conversation; a text of the assistant and the call after it are one answer."""
     entries: list[Entry] = []
-
-    def answer(text: str, *calls: Recorded) -> None:
-        last = entries[-1] if entries else None
-        if isinstance(last, Past):
-            entries[-1] = last = Past("\n".join(filter(None, (last.text, text))), last.calls)
-        else:
-            last = Past(text)
-            entries.append(last)
-        if calls:
-            made = tuple(data.typed(each.call, tools.get(each.call.name)) for each in calls)
-            entries[-1] = Past(last.text, (*last.calls, *made))
-
     for row in rows:
+        if isinstance(row, data.Text) and row.user:
+            entries.append(Message("user", row.text))
+            continue
+        before = entries.pop() if entries and isinstance(entries[-1], Past) else Past()
+        assert isinstance(before, Past)
         if isinstance(row, data.Text):
-            if row.user:
-                entries.append(Message("user", row.text))
-            else:
-                answer(row.text)
+            entries.append(Past("\n".join(filter(None, (before.text, row.text))), before.calls))
         else:
-            answer("", row)
-            entries.append(Message(dialect.result_role, result_text(row.result)))
+            call = data.typed(row.call, tools.get(row.call.name))
+            entries += [Past(before.text, (*before.calls, call)), Message(dialect.result_role, result_text(row.result))]
     return entries
 
 

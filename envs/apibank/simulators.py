@@ -9,16 +9,18 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from envs.allowance import size
 from envs.apibank import worker
 from envs.bounded import BoundedProcess, program_of
 from envs.confinement import can_confine
 from envs.errors import EnvironmentFault, UserError
 from envs.received import read_bytes
 from envs.task import JSON, ToolCall
+from envs.text import depth
 from envs.trusting import require_trust
 
-MAX_CHARACTERS = 4_000
-"""Length of a call as JSON; the longest of a ground truth has 500. A longer call is an error."""
+MAX_SIZE = 10_000
+"""Units (`size`) of a call, some 8,000 characters; those of ground truths have 500. A larger call is an error."""
 MAX_DEPTH = 8
 """Depth of lists and objects in arguments; ground truths have 2."""
 _MAX_BYTES = 50_000_000
@@ -33,18 +35,15 @@ class Recorded:
     call: ToolCall
     result: JSON
 
-    def truth(self) -> dict[str, JSON]:
-        return {"name": self.call.name, "result": self.result}
-
 
 class Reply(BaseModel, frozen=True):
     """The result of a call, the last of several.
 
-    `correct` says whether the rule of its API accepts it, or which of several recorded calls it is correct for;
-    `changed` whether a database changed; `ended` whether the process had to be ended.
+    `correct` has the indices of the recorded calls that it is correct for, by the rule of its API; `changed` says
+    whether a database changed, `ended` whether the process had to be ended.
     """
 
-    correct: bool | list[int]
+    correct: list[int]
     result: Any
     error: str | None
     changed: bool = False
@@ -95,9 +94,7 @@ class ApiSimulators:
 
     def judge(self, call: ToolCall, truth: JSON) -> Reply:
         """Executes a call on the initial databases and compares it with the recorded result. Never raises."""
-        sent = self._sent(call)
-        reply = None if sent is None else self._request({"op": "judge", **sent, "truth": truth})
-        return reply or Reply(correct=False, result=None, error=_REFUSED)
+        return self.play((), call, (Recorded(call, truth),))
 
     def play(self, before: Sequence[ToolCall], call: ToolCall, truths: Sequence[Recorded]) -> Reply:
         """Executes a call after others, all from the initial databases."""
@@ -105,23 +102,19 @@ class ApiSimulators:
         if sent is None:
             return Reply(correct=[], result=None, error=_REFUSED)
         calls = [each for each in (*earlier, sent) if each is not None]
-        reply = self._request({"op": "play", "calls": calls, "truths": [each.truth() for each in truths]})
-        return reply or Reply(correct=[], result=None, error=_REFUSED, ended=True)
+        known = [{"name": each.call.name, "result": each.result} for each in truths]
+        try:
+            return Reply.model_validate(self.process.ask({"op": "play", "calls": calls, "truths": known}))
+        except ValidationError:  # the process ended instead, or answered something else
+            return Reply(correct=[], result=None, error=_REFUSED, ended=True)
 
     def close(self) -> None:
         """Ends the process. The next request starts a new one."""
         self.process.close()
 
-    def _request(self, request: Mapping[str, JSON]) -> Reply | None:
-        """The answer; None if the process ended instead, or answered something else."""
-        try:
-            return Reply.model_validate(self.process.ask(request))
-        except ValidationError:
-            return None
-
     def _sent(self, call: ToolCall) -> dict[str, JSON] | None:
         """A call in the form of a request; None if it is too large."""
-        if _too_large(call):
+        if size([call.name, dict(call.arguments)]) > MAX_SIZE or depth(dict(call.arguments)) > MAX_DEPTH:
             return None
         arguments = {name: _given(value) for name, value in call.arguments.items() if value is not None}
         return {"name": call.name, "arguments": arguments, "recorded": self.recorded.get(key_of(call))}
@@ -136,26 +129,6 @@ def key_of(call: ToolCall) -> str:
 def _given(value: JSON) -> JSON:
     """A scalar as text, as the benchmark's own decoder returns it; lists and objects unchanged."""
     return value if isinstance(value, str | list | dict) else str(value)
-
-
-def _too_large(call: ToolCall) -> bool:
-    left = MAX_CHARACTERS - len(call.name)
-    waiting: list[tuple[JSON, int]] = [(dict(call.arguments), 0)] if left > 0 else []
-    while waiting and left > 0:
-        value, depth = waiting.pop()
-        left -= 1
-        if depth > MAX_DEPTH:
-            return True
-        if isinstance(value, str):
-            left -= len(value)
-        elif isinstance(value, dict):
-            left -= sum(len(str(key)) for key in list(value)[:MAX_CHARACTERS])
-            waiting += [(each, depth + 1) for each in list(value.values())[:MAX_CHARACTERS]]
-        elif isinstance(value, list | tuple):
-            waiting += [(each, depth + 1) for each in value[:MAX_CHARACTERS]]
-        elif isinstance(value, int) and value.bit_length() > MAX_CHARACTERS:
-            return True
-    return left <= 0
 
 
 def read_program(folder: Path) -> dict[str, dict[str, str]]:

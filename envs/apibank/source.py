@@ -68,8 +68,7 @@ class ApiBankWorld:
         if played.error is not None:
             return _error(played.error)
         self._calls.append(call)
-        correct = sorted(played.correct) if isinstance(played.correct, list) else []
-        place = next((place for place in correct if place not in self.made), None)
+        place = next((place for place in sorted(played.correct) if place not in self.made), None)
         if place is not None:
             self.made[place] = played.changed
         elif played.changed:

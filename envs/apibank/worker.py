@@ -155,16 +155,12 @@ class ApiSession:
             made_with = []
             database = getattr(each, "database_name", None)
             if database is not None:
-                made_with.append(self._database(database))
+                own = self._databases.get(database) or copy.deepcopy(self._apis.databases[database])
+                made_with.append(self._databases.setdefault(database, own))
             if name != "CheckToken" and "token" in each.input_parameters:
                 made_with.append(self.tool("CheckToken"))
             self._tools[name] = each(*made_with)
         return self._tools[name]
-
-    def _database(self, name: str) -> Any:
-        if name not in self._databases:
-            self._databases[name] = copy.deepcopy(self._apis.databases[name])
-        return self._databases[name]
 
     def changed(self) -> str:
         """The changed databases, as text. Their keys are texts and numbers, which cannot be sorted together."""
@@ -204,18 +200,6 @@ def _processed(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[s
         else:
             raise ValueError("invalid parameter type.")
     return given
-
-
-def judge(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
-    """One call on the initial databases, and whether it is correct by the recorded result."""
-    session = ApiSession(apis)
-    name = request["name"]
-    try:
-        result = session.call(name, request["arguments"], request["recorded"])
-    except Exception as error:  # noqa: BLE001 - any error makes the call wrong
-        return {"correct": False, "result": None, "error": f"{error}"[:500]}
-    correct = apis.correct(session.tool(name), name, result, request["truth"])
-    return {"correct": correct, "result": result, "error": None}
 
 
 def play(apis: Apis, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,10 +242,8 @@ def main() -> None:
     sys.addaudithook(_refuse)
 
     def answer(request: dict[str, Any]) -> str:
-        operations = {"describe": lambda *_: {"apis": apis.describe()}, "judge": judge, "play": play}
-        text = json.dumps(operations[request["op"]](apis, request), default=str)
-        if len(text) <= MAX_REPLY:
-            return text
-        return json.dumps({"correct": [] if request["op"] == "play" else False, "result": None, "error": "too long"})
+        reply = {"apis": apis.describe()} if request["op"] == "describe" else play(apis, request)
+        text = json.dumps(reply, default=str)
+        return text if len(text) <= MAX_REPLY else json.dumps({"correct": [], "result": None, "error": "too long"})
 
     serve(answer, replies, seconds=SECONDS)

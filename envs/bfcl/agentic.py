@@ -1,11 +1,10 @@
 """The dialogue loop and the grading of final answers in BFCL V4's agentic categories."""
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from envs.allowance import Allowance
-from envs.bfcl.tools import PYTHON_HINT, read_rows
+from envs.bfcl.tools import read_rows, with_python_hint
 from envs.dialogue import MAX_STEPS, Message
 from envs.exams import Candidate, Conversation, Entry, Mark, calls_of
 from envs.task import ToolCall, ToolDoc
@@ -14,8 +13,6 @@ MAX_CALLS = 100
 """Calls of one answer that are executed by default."""
 MAX_CONTEXT = 32_768
 """Context that results are cut to, in tokens."""
-
-_IGNORED = re.compile(r"[,./\-_*^()]")
 
 
 async def converse(
@@ -62,18 +59,12 @@ def graded(said: str | None, end: str, answers: Sequence[str]) -> Mark:
 
 
 def is_answer(said: str, answers: Sequence[str]) -> bool:
-    """Whether the text contains one of the expected answers as words, apart from case and some punctuation."""
-    plain = _plain(said)
-    return any(re.search(rf"\b{re.escape(_plain(answer))}\b", plain) for answer in answers)
+    """Whether the text contains one of the expected answers as words, as the official checker sees it."""
+    from bfcl_eval.eval_checker.agentic_eval.agentic_checker import agentic_checker
 
-
-def _plain(text: str) -> str:
-    return _IGNORED.sub("", text).lower().replace("'", '"')
+    return bool(agentic_checker(said, list(answers))["valid"])
 
 
 def tools_in(path: Path) -> tuple[ToolDoc, ...]:
     """The tools in a file of documents, as the official loader shows them."""
-    return tuple(
-        ToolDoc(document["name"], "", {**document, "description": document["description"] + PYTHON_HINT}, ())
-        for document in read_rows(path)
-    )
+    return tuple(with_python_hint(ToolDoc(row["name"], "", row, ())) for row in read_rows(path))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from envs.allowance import CALL, ESCAPED, MAX_CALL_WORK, VALUE, Cost, size
-from envs.bfcl.guards import MAX_PRECISION
+from envs.bfcl.guards import MAX_PRECISION, digits_of
 from envs.bfcl.simulators import MAX_TREE_NODES
 from envs.task import JSON, ToolCall
 
@@ -115,10 +115,7 @@ def _power(_calculator: Any, arguments: Arguments) -> int:
 
 def _digits(arguments: Arguments) -> int:
     """The requested precision; 0 if it is invalid or the guards refuse it."""
-    try:
-        digits = int(arguments["precision"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return 0
+    digits = digits_of(arguments)
     return digits if 0 < digits <= MAX_PRECISION else 0
 
 

@@ -68,12 +68,16 @@ def _spend_digits(calculator: Any, digits: int) -> None:
             raise CallRefused(f"the dialogue has asked for more than {_DIALOGUE_DIGITS} digits")
 
 
-def _logarithm(method: MethodType, arguments: Arguments) -> Any:
+def digits_of(arguments: Arguments) -> int:
+    """The requested precision; 0 if it is invalid, which the simulator words itself."""
     try:
-        digits = int(arguments["precision"])  # as mpmath reads it: text and fractions pass
+        return int(arguments["precision"])  # as mpmath reads it: text and fractions pass
     except (KeyError, TypeError, ValueError, OverflowError):
-        digits = 0  # the simulator words this error itself
-    _spend_digits(method.__self__, digits)
+        return 0
+
+
+def _logarithm(method: MethodType, arguments: Arguments) -> Any:
+    _spend_digits(method.__self__, digits_of(arguments))
     for numeral in (arguments.get("value"), arguments.get("base")):
         if isinstance(numeral, str):
             lettered = any(letter in numeral for letter in "eEjJ")

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from envs.bfcl.agentic import converse, graded, tools_in
 from envs.bfcl.memory_tools import BACKENDS, Memory, OpenMemory
 from envs.bfcl.tools import data_folder, read_entries, read_rows
-from envs.bfcl.vectors import Embed, MemoryAPI_vector
+from envs.bfcl.vectors import Embed, vector_memory
 from envs.errors import UserError
 from envs.exams import Candidate, Exam, Mark
 from envs.task import JSON, ToolCall, ToolDoc
@@ -71,7 +71,7 @@ class VectorMemoryExam(MemoryExam):
                 f"{self.name} needs a model that makes vectors of texts: --embeddings FOLDER, or a hub's name; the "
                 "benchmark's is sentence-transformers/all-MiniLM-L6-v2."
             )
-        super().__init__({"vector": partial(MemoryAPI_vector, embed=settings.embeddings)})
+        super().__init__({"vector": partial(vector_memory, embed=settings.embeddings)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

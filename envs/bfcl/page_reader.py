@@ -4,6 +4,7 @@ Encodings, html2text and Beautiful Soup process a stranger's bytes; a page that 
 """
 
 import base64
+import io
 from typing import Any
 
 from envs.line_server import limit, or_error, serve, take_stdout
@@ -16,21 +17,15 @@ MAX_TEXT = 1_000_000
 
 def text_of(body: bytes, encoding: str | None) -> str:
     """The text of a body, decoded as `requests` does: without a named encoding it is guessed."""
-    if body and encoding is None:
-        try:
-            from charset_normalizer import detect
-        except ImportError:
-            pass
-        else:
-            encoding = detect(body)["encoding"]
-    try:
-        return str(body, encoding or "", errors="replace")
-    except (LookupError, ValueError):
-        return str(body, errors="replace")
+    from requests import Response
+
+    response = Response()
+    response.raw, response.encoding = io.BytesIO(body), encoding
+    return response.text
 
 
 def content_of(text: str, mode: str) -> str:
-    """The official class's text of a page."""
+    """The official class's text of a page, "raw", "markdown" or "truncate"."""
     if mode == "raw":
         return text
     if mode == "markdown":
@@ -38,15 +33,13 @@ def content_of(text: str, mode: str) -> str:
 
         markdown: str = html2text.HTML2Text().handle(text)
         return markdown
-    if mode == "truncate":
-        from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup
 
-        soup = BeautifulSoup(text, "html.parser")
-        for element in soup(["script", "style"]):
-            element.extract()
-        plain: str = soup.get_text(separator="\n", strip=True)
-        return plain
-    raise ValueError(f"Unsupported mode: {mode}")
+    soup = BeautifulSoup(text, "html.parser")
+    for element in soup(["script", "style"]):
+        element.extract()
+    plain: str = soup.get_text(separator="\n", strip=True)
+    return plain
 
 
 def main() -> None:

@@ -113,6 +113,8 @@ def _is_own(address: str) -> bool:
 async def fetch(url: str, limits: PageLimits, private: frozenset[str]) -> Page:
     """The page at a URL. Hosts in `private` (host:port) may have any address. Raises any exception on failure."""
     import httpx
+    from requests.structures import CaseInsensitiveDict
+    from requests.utils import get_encoding_from_headers
 
     try:
         async with asyncio.timeout(limits.seconds):
@@ -129,7 +131,9 @@ async def fetch(url: str, limits: PageLimits, private: frozenset[str]) -> Page:
                     kind = "Client" if response.status_code < 500 else "Server"
                     said = f"{response.status_code} {kind} Error: {response.reason_phrase} for url: {response.url}"
                     raise PageRefused(said)
-                return Page(await _body(response, limits), _encoding(response.headers.get("content-type")))
+                return Page(
+                    await _body(response, limits), get_encoding_from_headers(CaseInsensitiveDict(response.headers))
+                )
     except TimeoutError:
         raise PageRefused(f"the page takes longer than {limits.seconds:g} seconds") from None
     except httpx.TimeoutException:
@@ -163,18 +167,6 @@ def _unpacked(raw: bytes, most: int) -> bytes:
         return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(raw, most)
     except zlib.error:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(raw, most)
-
-
-def _encoding(content_type: str | None) -> str | None:
-    """The encoding in the header, as `requests` reads it."""
-    kind, *parameters = (content_type or "").split(";")
-    for parameter in parameters:
-        name, _, value = parameter.partition("=")
-        if name.strip("\"' ").lower() == "charset":
-            return value.strip("\"' ")
-    if "text" in kind:
-        return "ISO-8859-1"
-    return "utf-8" if "application/json" in kind else None
 
 
 async def addresses_of(host: str, port: int) -> Sequence[str]:

@@ -48,12 +48,6 @@ def simulator_class(class_name: str) -> type:
 
 
 @cache
-def parameter_order(class_name: str, method: str) -> tuple[str, ...]:
-    """The method's parameters in order, without self."""
-    return tuple(inspect.signature(getattr(simulator_class(class_name), method)).parameters)[1:]
-
-
-@cache
 def mutable_defaults(class_name: str, method: str) -> Mapping[str, JSON]:
     """Parameters whose default is a list or dict, which Python shares between all calls of the process."""
     parameters = inspect.signature(getattr(simulator_class(class_name), method)).parameters

@@ -11,26 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.bfcl import converting
-from envs.bfcl.answers import Convert, check
+from envs.bfcl import checking
 from envs.bfcl.tools import read_entries
 from envs.bounded import BoundedProcess, program_of
 from envs.dialogue import Message
 from envs.exams import Candidate, Conversation, Entry, Exam, Mark, Past
-from envs.task import JSON, ToolDoc
+from envs.task import JSON, ToolCall, ToolDoc
 
 CATEGORIES = (
     *("simple_python", "simple_java", "simple_javascript", "multiple", "parallel", "parallel_multiple", "irrelevance"),
     *("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple", "live_irrelevance", "live_relevance"),
 )
-MAX_TEXT = 4_000
-"""Characters of a Java or JavaScript value that are read; the answers' values have 200."""
 
-_HINTS = {
-    "python": " Note that the provided function is in Python 3 syntax.",
-    "java": " Note that the provided function is in Java 8 SDK syntax.",
-    "javascript": " Note that the provided function is in JavaScript syntax.",
-}
+_SYNTAX = {"python": "Python 3", "java": "Java 8 SDK", "javascript": "JavaScript"}
 _NAMES = {"java": "Java", "javascript": "JavaScript"}
 _LISTS = {"java": ("ArrayList", "Array"), "javascript": ("array",)}
 
@@ -42,8 +35,8 @@ class SingleTurnExam(Exam):
     about = "single questions of BFCL"
 
     def __init__(self) -> None:
-        self._converters = BoundedProcess(
-            lambda: program_of(converting.__name__, "bfcl_eval"), seconds=5.0 * converting.SECONDS
+        self._checker = BoundedProcess(
+            lambda: program_of(checking.__name__, "bfcl_eval"), seconds=5.0 * checking.SECONDS
         )
         self._items = [SingleTurnItem(self, name, *entry) for name in CATEGORIES for entry in read_entries(name)]
 
@@ -51,20 +44,19 @@ class SingleTurnExam(Exam):
         return self._items
 
     def close(self) -> None:
-        self._converters.close()
+        self._checker.close()
 
-    def converter(self, language: str) -> Convert:
-        """The official converter of texts of that language, in a child process."""
-
-        def convert(text: str, kind: str, items: str | None) -> JSON:
-            if len(text) > MAX_TEXT:
-                raise ValueError("the value is too long")
-            reply = self._converters.ask({"language": language, "text": text, "type": kind, "items": items})
-            if reply is None or "error" in reply:
-                raise ValueError("the value cannot be read" if reply is None else reply["error"])
-            return reply["value"]
-
-        return convert
+    def check(self, item: SingleTurnItem, calls: Sequence[ToolCall]) -> str | None:
+        """Why the official checker calls the calls wrong, or None. Never raises."""
+        request = {
+            "functions": item.entry["function"],
+            "calls": repr([{call.name: dict(call.arguments)} for call in calls]),  # JSON has no tuples
+            "answers": item.answers,
+            "language": item.language,
+            "category": item.category,
+        }
+        reply: dict[str, str | None] = self._checker.ask(request) or {"error": "the values take too long to read"}
+        return reply["error"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,10 +82,6 @@ class SingleTurnItem:
     def language(self) -> str:
         return self.category.removeprefix("simple_") if self.category.startswith("simple_") else "python"
 
-    @property
-    def kind(self) -> str:
-        return next((kind for kind in ("parallel", "multiple") if kind in self.category), "simple")
-
     def conversation(self) -> Conversation:
         """The question with its functions, as the official function-calling handlers show them."""
         shown = [shown_document(each, self.language) for each in self.entry["function"]]
@@ -112,21 +100,14 @@ class SingleTurnItem:
         if self.answers is None:
             wanted = "irrelevance" not in self.category
             return Mark(bool(calls) is wanted, "" if bool(calls) is wanted else f"{len(calls)} calls")
-        why = await asyncio.to_thread(
-            check,
-            self.entry["function"],
-            calls,
-            self.answers,
-            language=self.language,
-            kind=self.kind,
-            convert=None if self.language == "python" else self.exam.converter(self.language),
-        )
+        why = await asyncio.to_thread(self.exam.check, self, calls)
         return Mark(why is None, (why or "")[:300])
 
 
 def shown_document(function: Mapping[str, Any], language: str) -> dict[str, JSON]:
     """The document that a model is shown: with a sentence on the language, and other values than Python's as text."""
-    shown: dict[str, Any] = {**function, "description": function["description"] + _HINTS[language]}
+    hint = f" Note that the provided function is in {_SYNTAX[language]} syntax."
+    shown: dict[str, Any] = {**function, "description": function["description"] + hint}
     if language == "python":
         return shown
     properties = function["parameters"]["properties"]

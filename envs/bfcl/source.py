@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,8 +16,8 @@ from envs.diagnosis import Label
 from envs.dialects import get_dialect
 from envs.errors import UserError
 from envs.folders import make_folder
-from envs.sources import Categories, FinitePool, Overlap, Played, Split, TaskPool, TaskSource, alternating_categories
-from envs.task import Category, Task, ToolDoc
+from envs.sources import Categories, FinitePool, Played, Split, TaskPool, TaskSource, alternating_categories
+from envs.task import Category, Task
 
 REGISTERED = {"qwen": "Qwen/Qwen3-8B-FC", "llama3_json": "meta-llama/Llama-3.1-8B-Instruct-FC"}
 REGISTERED["toolace"] = "Team-ACE/ToolACE-2-8B"
@@ -37,20 +37,15 @@ class Bfcl(TaskSource):
     about = "multi-turn tasks of BFCL V3"
     categories = tuple(map(str, Category))
 
-    def tools(self) -> Mapping[str, ToolDoc]:
-        return all_tools()
+    tools = staticmethod(all_tools)
+    task = staticmethod(get_task)
+    overlaps = staticmethod(splits.overlaps)
 
     def owns(self, task_id: str) -> bool:
         return task_id.startswith(ID_PREFIX)
 
-    def task(self, task_id: str) -> Task:
-        return get_task(task_id)
-
     def split(self, split_scheme: str | None = None, *, seed: int = 0) -> Split:
         return splits.get_split("scenario" if split_scheme is None else split_scheme, seed=seed)
-
-    def overlaps(self, split: Split) -> list[Overlap]:
-        return splits.overlaps(split)
 
     def grades(self, task_id: str) -> bool:
         return task_id in load_tasks()

@@ -9,6 +9,7 @@
 """
 
 import json
+import os
 import random
 from collections import defaultdict
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ def get_split(name: str = "scenario", *, seed: int = 0) -> Split:
         return scenario_split(seed)
     if name == "category":
         return category_split(seed)
-    if name.endswith(".json") or _is_file(name):
+    if name.endswith(".json") or os.path.isfile(name):  # False if the name is too long for a path
         return load_split(Path(name))
     raise UserError(f"split: {name!r} is not known; allowed are 'scenario', 'category' or a JSON file.")
 
@@ -97,13 +98,6 @@ def load_split(path: Path) -> Split:
     return Split(path.name, parts["train"], parts["dev"], parts["test"], leaky=leaky, ignored=ignored)
 
 
-def _is_file(name: str) -> bool:
-    try:
-        return Path(name).is_file()
-    except OSError:  # too long for a file name
-        return False
-
-
 def _tasks_from(value: JSON, key: str) -> tuple[Task, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UserError(f"{key} must be a list of task ids, not {value!r:.60}.")
@@ -123,19 +117,14 @@ def _tasks_from(value: JSON, key: str) -> tuple[Task, ...]:
 def _scenario_groups() -> tuple[frozenset[str], ...]:
     """The units that a scenario split divides: all scenarios, linked ones merged."""
     group_of = {task.scenario: frozenset([task.scenario]) for task in load_tasks().values()}
-    for scenarios in _sharing().values():
+    sharing: dict[str, set[str]] = defaultdict(set)
+    for task in load_tasks().values():
+        for content in story_of(task):
+            sharing[content].add(task.scenario)
+    for scenarios in sharing.values():
         merged = frozenset().union(*(group_of[scenario] for scenario in scenarios))
         group_of |= dict.fromkeys(merged, merged)
     return tuple(sorted(set(group_of.values()), key=lambda group: sorted(map(int, group))))
-
-
-def _sharing() -> Mapping[str, set[str]]:
-    """Content that identifies a story → the scenarios with it."""
-    scenarios: dict[str, set[str]] = defaultdict(set)
-    for task in load_tasks().values():
-        for content in story_of(task):
-            scenarios[content].add(task.scenario)
-    return scenarios
 
 
 def story_of(task: Task) -> tuple[str, str, str]:

@@ -1,11 +1,12 @@
 """All 800 BFCL V3 multi-turn tasks as typed values."""
 
 import ast
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
-from envs.bfcl import simulators
+from envs.bfcl.simulators import simulator_class
 from envs.bfcl.tools import all_tools, data_folder, read_rows, tools_of, with_python_hint
 from envs.bfcl.world import Simulators
 from envs.errors import EnvironmentFault, unknown_value
@@ -26,13 +27,13 @@ def load_tasks() -> Mapping[str, Task]:
     return MappingProxyType(tasks)
 
 
-def get_task(name: str) -> Task:
+def get_task(task_id: str) -> Task:
     """The task of that id, with or without the prefix "multi_turn_". Raises `UserError` for an unknown id."""
     tasks = load_tasks()
-    task = tasks.get(name) or tasks.get(ID_PREFIX + name)
+    task = tasks.get(task_id) or tasks.get(ID_PREFIX + task_id)
     if task is None:
-        short = not name.startswith(ID_PREFIX)
-        raise unknown_value("task", name, [known.removeprefix(ID_PREFIX) if short else known for known in tasks])
+        short = not task_id.startswith(ID_PREFIX)
+        raise unknown_value("task", task_id, [known.removeprefix(ID_PREFIX) if short else known for known in tasks])
     return task
 
 
@@ -68,7 +69,7 @@ def parse_ground_truth(text: str) -> ToolCall:
     tool = all_tools().get(node.func.id)
     if tool is None:
         raise EnvironmentFault(f"ground truth {text!r} calls an undocumented tool")
-    order = simulators.parameter_order(tool.class_name, tool.name)
+    _, *order = inspect.signature(getattr(simulator_class(tool.class_name), tool.name)).parameters  # without self
     arguments = {name: ast.literal_eval(value) for name, value in zip(order, node.args, strict=False)}
     arguments |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
     return ToolCall(tool.name, arguments)

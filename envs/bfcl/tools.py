@@ -1,12 +1,11 @@
 """The installed `bfcl-eval`, and the typed documents of BFCL's 128 public tools: the executor's allow-list.
 
-Only data files and the eight simulator modules are used; exams also use constants with prompts and, in a child process,
-the converters of Java and JavaScript values. Other modules of the package have side effects when imported (result
-folders, lock files, seconds of imports), and its evaluators execute model text.
+Only data files and the eight simulator modules are used; exams also use constants with prompts, the classes of
+memories, the checker of final answers and, in a child process, that of single-turn calls. Other modules of the package
+have side effects when imported (result folders, lock files, seconds of imports), and its evaluators execute model text.
 """
 
 import importlib.metadata
-import importlib.util
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -55,16 +54,12 @@ def data_folder() -> Path:
     """The folder of BFCL's JSON data. Raises `UserError` if the package is missing or has another version."""
     advice = f"run `make setup`, or `pip install --no-deps bfcl-eval=={VERSION}`"
     try:
-        version = importlib.metadata.version("bfcl-eval")
+        package = importlib.metadata.distribution("bfcl-eval")
     except importlib.metadata.PackageNotFoundError:
         raise UserError(f"bfcl-eval: the package is not installed, version {VERSION} is needed; {advice}.") from None
-    if version != VERSION:
-        raise UserError(f"bfcl-eval: version {version} is installed, version {VERSION} is needed; {advice}.")
-    spec = importlib.util.find_spec("bfcl_eval")
-    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-    if not folders:
-        raise UserError(f"bfcl-eval: version {VERSION} is registered but its files are gone; {advice}.")
-    return Path(folders[0]) / "data"
+    if package.version != VERSION:
+        raise UserError(f"bfcl-eval: version {package.version} is installed, version {VERSION} is needed; {advice}.")
+    return Path(str(package.locate_file("bfcl_eval/data")))
 
 
 @cache

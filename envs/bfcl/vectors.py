@@ -7,57 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.bfcl.memory_tools import official_class
 from envs.task import JSON
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts → unit vectors, [texts, size]."""
 
 
-class MemoryAPI_vector:  # noqa: N801 - as Python's error texts name it there
-    """Short-term (core) and long-term (archival) memory of numbered texts."""
-
-    def __init__(self, snapshot: Mapping[str, Any] | None, embed: Embed) -> None:
-        self._core = _Store(7, 300, embed, snapshot and snapshot["core_memory"])
-        self._archival = _Store(50, 2000, embed, snapshot and snapshot["archival_memory"])
-
-    def _snapshot(self) -> dict[str, JSON]:
-        return {"core_memory": self._core.snapshot(), "archival_memory": self._archival.snapshot()}
-
-    def core_memory_add(self, text: str) -> JSON:
-        return self._core.add(text)
-
-    def core_memory_remove(self, vec_id: int) -> JSON:
-        return self._core.remove(vec_id)
-
-    def core_memory_update(self, vec_id: int, new_text: str) -> JSON:
-        return self._core.update(vec_id, new_text)
-
-    def core_memory_clear(self) -> JSON:
-        return self._core.clear()
-
-    def core_memory_retrieve(self, query: str, top_k: int | None = 5) -> JSON:
-        return {"result": self._core.retrieve(query, top_k)}
-
-    def core_memory_retrieve_all(self) -> JSON:
-        return {"result": self._core.retrieve_all()}
-
-    def archival_memory_add(self, text: str) -> JSON:
-        return self._archival.add(text)
-
-    def archival_memory_remove(self, vec_id: int) -> JSON:
-        return self._archival.remove(vec_id)
-
-    def archival_memory_update(self, vec_id: int, new_text: str) -> JSON:
-        return self._archival.update(vec_id, new_text)
-
-    def archival_memory_clear(self) -> JSON:
-        return self._archival.clear()
-
-    def archival_memory_retrieve(self, query: str, top_k: int | None = 5) -> JSON:
-        return {"result": self._archival.retrieve(query, top_k)}
-
-    def archival_memory_retrieve_all(self) -> JSON:
-        return {"result": self._archival.retrieve_all()}
+def vector_memory(snapshot: Mapping[str, Any] | None, embed: Embed) -> Any:
+    """The official class of short-term (core) and long-term (archival) memory, on our stores of numbered texts."""
+    memory = object.__new__(official_class("vector"))
+    memory.core_memory = _Store(7, 300, embed, snapshot and snapshot["core_memory"])
+    memory.archival_memory = _Store(50, 2000, embed, snapshot and snapshot["archival_memory"])
+    return memory
 
 
 class _Store:

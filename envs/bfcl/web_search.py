@@ -13,7 +13,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from envs.bfcl import page_reader, pages
 from envs.bfcl.world import ERROR, argument_of, rendered, unknown_tool
@@ -105,9 +105,7 @@ class Web:
             arguments = {key: argument_of(value) for key, value in call.arguments.items()}
             if call.name not in _TOOLS:
                 raise unknown_tool(call.name)
-            api = WebSearchAPI(self, show_snippet)
-            tool = api.search_engine_query if call.name == "search_engine_query" else api.fetch_url_content
-            return rendered(await tool(**arguments))
+            return rendered(await getattr(WebSearchAPI(self, show_snippet), call.name)(**arguments))
         except EnvironmentFault:
             raise
         except Exception as error:  # noqa: BLE001 - the error is the call's result
@@ -116,9 +114,7 @@ class Web:
     async def read(self, page: pages.Page, mode: str) -> JSON:
         """A page as text. Raises `ValueError` if it cannot be read."""
         body = base64.b64encode(page.body).decode()
-        reply = await asyncio.to_thread(
-            self.reader.ask, {"body": body, "encoding": page.encoding, "mode": mode if isinstance(mode, str) else ""}
-        )
+        reply = await asyncio.to_thread(self.reader.ask, {"body": body, "encoding": page.encoding, "mode": mode})
         if reply is None:
             raise ValueError("the page takes too long to read")
         if "error" in reply:
@@ -228,9 +224,7 @@ class WebSearchAPI:
 
 
 def _encoded(parameters: Mapping[str, Any]) -> str:
-    """The query string, as `requests` writes it: nothing for null, one pair for each part of a list."""
-    pairs = []
-    for name, value in parameters.items():
-        parts = value if isinstance(value, list | tuple | dict) else [value]
-        pairs += [(name, part) for part in parts if part is not None]
-    return urlencode(pairs, doseq=True)
+    """The query string, as `requests` writes it."""
+    from requests import Request
+
+    return str(Request("GET", OFFICIAL, params=parameters).prepare().url).partition("?")[2]

@@ -1,25 +1,21 @@
 """`LeakGuard`: rejects proposed interfaces that contain answers of tasks."""
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from envs.interface.leaks import ForbiddenAnswers, Signs
 from envs.interface.readings import Tangled, readings
 from envs.interface.show import guidelines_text
-from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, guideline_fault
+from envs.interface.value import MAX_GUIDELINES, Interface, guideline_fault
 from envs.sources import all_tools
 from envs.task import Task
-
-_PIECES = re.compile(r"[A-Za-z]+|[^A-Za-z\s]|\s{2,}")
-_LETTERS_A_TOKEN = 3
 
 
 class LeakGuard:
     """Judges interfaces that are proposed for training.
 
-    It rejects an invalid interface (also one that was built directly), a kind of schema cue that is not allowed,
-    guidelines whose text has more than `max_tokens` with its heading (by `count_tokens`, else `estimate_tokens`), and
-    texts that contain an answer as `ForbiddenAnswers` defines it. Each guideline, and then all of them as one text, is
+    It rejects an invalid interface (also one that was built directly), guidelines whose text has more than `max_tokens`
+    with its heading (by `count_tokens`, characters by default), and texts that contain an answer as `ForbiddenAnswers`
+    defines it. Each guideline, and then all of them as one text, is
     searched as written, with lookalike letters and marks between letters undone, backwards, in rot13, and with base64,
     base32, hexadecimal, URL and character codes decoded, two layers deep.
     """
@@ -28,50 +24,37 @@ class LeakGuard:
         self,
         tasks: Iterable[Task] = (),
         *,
-        allowed_cues: Collection[CueKind] = tuple(CueKind),
         max_tokens: int | None = None,
-        count_tokens: Callable[[str], int] | None = None,
+        count_tokens: Callable[[str], int] = len,
     ) -> None:
-        self._allowed = frozenset(allowed_cues)
         self._max_tokens = max_tokens
-        self._count = count_tokens or estimate_tokens
+        self._count = count_tokens
         self._answers = ForbiddenAnswers()
         for task in tasks:
             self._answers.add(task)
 
     def check(self, interface: Interface) -> str | None:
         """Why the interface is rejected, in one sentence that repeats nothing of it, or None."""
-        return next(self._faults(interface), None)
-
-    def _faults(self, interface: Interface) -> Iterator[str]:
         if not 0.0 <= interface.fade <= 1.0:
-            yield "fade: it is no number from 0 to 1."
+            return "fade: it is no number from 0 to 1."
         for index, cue in enumerate(interface.schema_cues):
-            if cue.kind not in self._allowed:
-                allowed = ", ".join(kind for kind in CueKind if kind in self._allowed) or "none"
-                yield f"schema_cues.{index}: its kind is not allowed; allowed are {allowed}."
             if not all(tool in all_tools() for tool in cue.tools):
-                yield f"schema_cues.{index}: it names a tool that is not documented."
+                return f"schema_cues.{index}: it names a tool that is not documented."
         if len(interface.guidelines) > MAX_GUIDELINES:
-            yield f"guidelines: there are {len(interface.guidelines)}, at most {MAX_GUIDELINES} fit."
-            return
+            return f"guidelines: there are {len(interface.guidelines)}, at most {MAX_GUIDELINES} fit."
         for index, text in enumerate(interface.guidelines):
             fault = guideline_fault(text)
             if fault is not None:
-                yield f"guidelines.{index}: it {fault}."
-                return
+                return f"guidelines.{index}: it {fault}."
         if self._max_tokens is not None and interface.guidelines:
             tokens = self._count(guidelines_text(interface))
             if tokens > self._max_tokens:
-                yield f"guidelines: their text has {tokens} tokens, at most {self._max_tokens} fit."
-        for index, text in enumerate(interface.guidelines):
-            fault = self._leak(text)
-            if fault is not None:
-                yield f"guidelines.{index}: it {fault}."
-        if len(interface.guidelines) > 1:
-            fault = self._leak(" ".join(interface.guidelines))
-            if fault is not None:
-                yield f"guidelines: read as one text, it {fault}."
+                return f"guidelines: their text has {tokens} tokens, at most {self._max_tokens} fit."
+        places = {f"guidelines.{index}: it": text for index, text in enumerate(interface.guidelines)}
+        if len(places) > 1:
+            places["guidelines: read as one text, it"] = " ".join(interface.guidelines)
+        leaks = ((place, self._leak(text)) for place, text in places.items())
+        return next((f"{place} {leak}." for place, leak in leaks if leak is not None), None)
 
     def _leak(self, text: str) -> str | None:
         try:
@@ -82,11 +65,3 @@ class LeakGuard:
         except Tangled:
             return "holds too much encoded text to be read"
         return None
-
-
-def estimate_tokens(text: str) -> int:
-    """An upper bound of usual tokenizers' counts: a token per three letters begun, and per byte of other characters."""
-    return sum(
-        -(-len(piece) // _LETTERS_A_TOKEN) if piece.isascii() and piece.isalpha() else len(piece.encode())
-        for piece in _PIECES.findall(text)
-    )

@@ -2,20 +2,20 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import TypeAdapter, ValidationError
 
 from envs.dialects.base import read_json
 from envs.errors import UserError, check_known
-from envs.interface.value import MAX_GUIDELINES, CueKind, Interface, RecoveryLevel, SchemaCue, guideline_fault
+from envs.interface.value import MAX_GUIDELINES, Interface, SchemaCue, guideline_fault
 from envs.received import read_text
 from envs.sources import all_tools
 from envs.task import JSON
 
 _WANTED: Mapping[str, str] = {
-    "model_type": "a JSON object",
+    "dataclass_type": "a JSON object",
     "tuple_type": "a list",
     "too_long": f"a list of at most {MAX_GUIDELINES}",
     "invalid_key": "a string",
@@ -23,33 +23,7 @@ _WANTED: Mapping[str, str] = {
 """Type of pydantic's error → the allowed values, if pydantic would name Python types."""
 
 
-class _CueDocument(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    kind: CueKind
-    tools: tuple[str, ...] = ()
-
-    @field_validator("tools")
-    @classmethod
-    def _known_tools(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
-        check_known("tool", all_tools(), *tools)
-        return tools
-
-
-class _InterfaceDocument(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    schema_cues: tuple[_CueDocument, ...] = ()
-    recovery: RecoveryLevel = RecoveryLevel.NONE
-    guidelines: Annotated[tuple[str, ...], Field(max_length=MAX_GUIDELINES)] = ()
-    fade: Annotated[float, Field(ge=0.0, le=1.0, strict=True, allow_inf_nan=False)] = 0.0
-
-    @field_validator("guidelines")
-    @classmethod
-    def _plain_text(cls, guidelines: tuple[str, ...]) -> tuple[str, ...]:
-        for text in guidelines:
-            fault = guideline_fault(text)
-            if fault is not None:
-                raise ValueError(f"a guideline {fault}: {text[:40]!r}")
-        return guidelines
+_FORM = TypeAdapter(Interface)
 
 
 def interface_to_dict(interface: Interface) -> dict[str, JSON]:
@@ -65,11 +39,17 @@ def interface_to_dict(interface: Interface) -> dict[str, JSON]:
 def interface_from_dict(value: JSON, *, source: str = "interface") -> Interface:
     """The interface in a JSON value. Raises `UserError` with the key, the value and the allowed values."""
     try:
-        document = _InterfaceDocument.model_validate(value)
+        interface = _FORM.validate_python(value)
     except ValidationError as error:
         raise UserError(f"{source}: {_first_problem(error)}") from None
-    cues = tuple(SchemaCue(cue.kind, tuple(sorted(set(cue.tools)))) for cue in document.schema_cues)
-    return Interface(tuple(sorted(set(cues))), document.recovery, document.guidelines, document.fade)
+    for place, cue in enumerate(interface.schema_cues):
+        check_known(f"{source}: schema_cues.{place}.tools: tool", all_tools(), *cue.tools)
+    for text in interface.guidelines:
+        fault = guideline_fault(text)
+        if fault is not None:
+            raise UserError(f"{source}: guidelines: a guideline {fault}: {text[:40]!r}.")
+    cues = {SchemaCue(cue.kind, tuple(sorted(set(cue.tools)))) for cue in interface.schema_cues}
+    return replace(interface, schema_cues=tuple(sorted(cues)))
 
 
 def interface_from_json(text: str, *, source: str = "interface") -> Interface:
@@ -95,15 +75,12 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     place = [str(part) for part in problem["loc"]] or ["document"]
     key = ".".join(place)
-    if problem["type"] == "extra_forbidden":
-        fields = _CueDocument.model_fields if len(place) > 1 else _InterfaceDocument.model_fields
+    if problem["type"] == "unexpected_keyword_argument":
+        allowed = ", ".join(field.name for field in fields(SchemaCue if len(place) > 1 else Interface))
         within = f"{'.'.join(place[:-1])}: " if len(place) > 1 else ""
-        return f"{within}key {place[-1]!r:.80} is not known; allowed are {', '.join(fields)}."
+        return f"{within}key {place[-1]!r:.80} is not known; allowed are {allowed}."
     if problem["type"] == "missing":
         return f"{key}: this key is missing."
-    if problem["type"] == "value_error":
-        reason = str(problem["ctx"]["error"])
-        return f"{key}: {reason}" if reason.endswith((".", "?")) else f"{key}: {reason}."
     wanted = _WANTED.get(problem["type"], problem["msg"].removeprefix("Input should be "))
     if key == "fade":
         wanted = "a number from 0 to 1"

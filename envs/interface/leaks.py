@@ -103,11 +103,9 @@ class ForbiddenAnswers:
 
     def add(self, task: Task) -> None:
         """Indexes a task, once per id."""
-        if task.id not in self.ids:
-            self.ids.add(task.id)
-            self._index(task)
-
-    def _index(self, task: Task) -> None:
+        if task.id in self.ids:
+            return
+        self.ids.add(task.id)
         for turn in task.turns:
             self._add_text(turn.user or "")
             for call in turn.ground_truth:

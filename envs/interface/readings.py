@@ -158,25 +158,17 @@ def _decoded(text: str, undo: Callable[[str], str]) -> Iterator[str]:
     runs = dict.fromkeys((*_RUN.findall(joined), *_LONG_RUN.findall(joined), *together))
     for run in runs:
         if not _is_prose(undo(run)):
-            yield from _from_base64(run)
-            yield from _from_base32(run)
+            yield from _from_base(run.replace("-", "+").replace("_", "/"), 4, (1,), base64.b64decode)
+            for match in _BASE32.finditer(run):
+                yield from _from_base(match[0].upper(), 8, (1, 3, 6), base64.b32decode)
 
 
-def _from_base64(run: str) -> Iterator[str]:
-    run = run.replace("-", "+").replace("_", "/")
-    for start in range(4):
+def _from_base(run: str, size: int, too_long: Sequence[int], decode: Callable[[str], bytes]) -> Iterator[str]:
+    """The pieces of a run in blocks of `size` letters, from each start; ends of `too_long` letters are cut by one."""
+    for start in range(size):
         body = run[start:]
-        body = body[: len(body) - 1] if len(body) % 4 == 1 else body
-        yield from _pieces(base64.b64decode(body + "=" * (-len(body) % 4)), whole=start == 0)
-
-
-def _from_base32(run: str) -> Iterator[str]:
-    for match in _BASE32.finditer(run):
-        for start in range(8):
-            body = match[0][start:].upper()
-            rest = len(body) % 8
-            body = body[:-1] if rest in (1, 3, 6) else body
-            yield from _pieces(base64.b32decode(body + "=" * (-len(body) % 8)), whole=start == 0)
+        body = body[:-1] if len(body) % size in too_long else body
+        yield from _pieces(decode(body + "=" * (-len(body) % size)), whole=start == 0)
 
 
 def _pieces(data: bytes, *, whole: bool) -> Iterator[str]:

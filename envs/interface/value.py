@@ -8,7 +8,9 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
+
+from pydantic import ConfigDict, Field
 
 MAX_GUIDELINES = 8
 MAX_GUIDELINE_CHARACTERS = 400
@@ -44,6 +46,7 @@ class RecoveryLevel(StrEnum):
 class SchemaCue:
     """A schema cue for some tools, or for all if `tools` is empty. The format cue concerns no single tool."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     kind: CueKind
     tools: tuple[str, ...] = ()
 
@@ -55,10 +58,11 @@ class SchemaCue:
 class Interface:
     """One interface. `fade`, 0 to 1, is that of documents from elsewhere; training refuses one above 0."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     schema_cues: tuple[SchemaCue, ...] = ()
     recovery: RecoveryLevel = RecoveryLevel.NONE
-    guidelines: tuple[str, ...] = ()
-    fade: float = 0.0
+    guidelines: Annotated[tuple[str, ...], Field(max_length=MAX_GUIDELINES)] = ()
+    fade: Annotated[float, Field(ge=0.0, le=1.0, strict=True, allow_inf_nan=False)] = 0.0
 
     @classmethod
     def plain(cls) -> Self:

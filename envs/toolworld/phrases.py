@@ -53,7 +53,7 @@ def request(rng: random.Random, beat: Beat, *, first: bool, without: str | None 
     if varied:
         text = worded(rng, text)
     if not first:
-        text = connected(rng, text) if varied else rng.choice(_CONNECTORS).format(lowered(text))
+        text = rng.choice(_register()["connecting"] if varied else _CONNECTORS).format(lowered(text))
     if beat.clause is None:
         return text
     clause = rng.choice(read_table("phrases")["clause"][beat.clause]).format_map(beat.slots)
@@ -63,7 +63,9 @@ def request(rng: random.Random, beat: Beat, *, first: bool, without: str | None 
 def supply(rng: random.Random, beat: Beat, slot: str, *, varied: bool = False) -> str:
     """The user's text that supplies the value that was left out."""
     text: str = rng.choice(read_table("phrases")["supply"][slot]).format_map(beat.slots)
-    return recalled(rng, text) if varied else text
+    if varied and rng.random() < _RECALLED:
+        return f"{_one(rng, _register()['recalling'])} {text}"  # an excuse
+    return text
 
 
 _SYMBOL = re.compile(r"<(\w+)>")
@@ -78,15 +80,14 @@ _REASON = 0.25
 _CLOSED = 0.2
 
 
-def grammar() -> Mapping[str, Any]:
-    """The table of the varied register."""
+def _register() -> Mapping[str, Any]:
     return read_table("register")
 
 
 def expanded(text: str, choose: Callable[[Sequence[str]], str]) -> str:
     """The text with every name in angle brackets replaced by one of its texts, starting with a capital letter."""
     while symbol := _SYMBOL.search(text):
-        text = text[: symbol.start()] + choose(grammar()["parts"][symbol[1]]) + text[symbol.end() :]
+        text = text[: symbol.start()] + choose(_register()["parts"][symbol[1]]) + text[symbol.end() :]
     return text[:1].upper() + text[1:]
 
 
@@ -102,23 +103,18 @@ def worded(rng: random.Random, text: str) -> str:
         return text
     order = text.removeprefix("Please ")
     order = order[:1].upper() + order[1:]
-    if order.split(maxsplit=1)[0] in grammar()["imperatives"].split() and order.endswith("."):
-        form = rng.choice(grammar()[rng.choice(("asking", "stating"))])
+    if order.split(maxsplit=1)[0] in _register()["imperatives"].split() and order.endswith("."):
+        form = rng.choice(_register()[rng.choice(("asking", "stating"))])
         return str(form.format(lowered(order).removesuffix(".")))
     if ":" in text:
         return text
-    form = rng.choice(grammar()["wondering" if text.endswith("?") else "remarking"])
+    form = rng.choice(_register()["wondering" if text.endswith("?") else "remarking"])
     return str(form.format(lowered(text)))
-
-
-def connected(rng: random.Random, text: str) -> str:
-    """A request that follows another one in the same turn."""
-    return str(rng.choice(grammar()["connecting"]).format(lowered(text)))
 
 
 def dressed(rng: random.Random, text: str, *, scene: str, opens: bool) -> str:
     """A turn with greetings, context and reasons around it; `opens` marks the first one of the dialogue."""
-    book = grammar()
+    book = _register()
     parts = [text]
     if rng.random() < _CONTEXT:
         parts.insert(0, _one(rng, book["context"][scene]))
@@ -129,11 +125,6 @@ def dressed(rng: random.Random, text: str, *, scene: str, opens: bool) -> str:
     if rng.random() < _CLOSED:
         parts.append(_one(rng, book["closing"]))
     return " ".join(parts)
-
-
-def recalled(rng: random.Random, text: str) -> str:
-    """The text that supplies a value, perhaps with an excuse."""
-    return f"{_one(rng, grammar()['recalling'])} {text}" if rng.random() < _RECALLED else text
 
 
 def _one(rng: random.Random, texts: Sequence[str]) -> str:

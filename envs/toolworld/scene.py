@@ -92,10 +92,11 @@ class NotNow(Exception):
     """The request makes no sense in the current state."""
 
 
-def require(possible: object) -> None:
-    """Raises `NotNow` if the condition is false, or if the collection to choose from is empty."""
+def require(possible: T) -> T:
+    """The condition, or the collection to choose from. Raises `NotNow` if it is false or empty."""
     if not possible:
         raise NotNow
+    return possible
 
 
 def known(value: T | None) -> T:

@@ -40,17 +40,13 @@ def _joined(*parts: str | Sequence[str], between: str = "") -> tuple[str, ...]:
     return tuple(between.join(choice) for choice in itertools.product(*lists))
 
 
-def _numbers(start: int, end: int) -> tuple[str, ...]:
-    return tuple(map(str, range(start, end)))
-
-
 POOLS: Mapping[str, tuple[str, ...]] = {
     "file": _joined(_joined("marks", "stems"), "extensions", between="."),
     "folder": _joined("folders", "folder_ends"),
     "sentence": _joined("subjects", "predicates", "whens", between=" "),
     "person": tuple(dict.fromkeys((*_PARTS["people"], *_joined("name_starts", "name_ends")))),
-    "account": _joined([name.lower() for name in _PARTS["people"]], _numbers(10, 100)),  # names of users
-    "password": _joined("animals", _numbers(100, 1000)),
+    "account": _joined([name.lower() for name in _PARTS["people"]], list(map(str, range(10, 100)))),  # names of users
+    "password": _joined("animals", list(map(str, range(100, 1000)))),
     "symbol": _joined("consonants", "vowels", "consonants", "vowels"),  # of stocks
     "place": _joined("place_starts", "place_ends"),
     "title": _joined("troubles", "things", "rooms", between=" "),  # of support tickets

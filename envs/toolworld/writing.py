@@ -196,15 +196,6 @@ class TurnWriter:
                 order.sort(key=lambda intent: intent not in preferred)
         return order
 
-    def _is_new(self, beat: Beat) -> bool:
-        """Whether it requests something new.
-
-        With requests that refer to results, none may repeat a call of its turn.
-        """
-        if self._referring and self._made.intersection(map(str, beat.calls)):
-            return False
-        return calls_as_text(beat) not in self._asked
-
     def _fitting(
         self, left: int, room: int, needs: Sequence[Callable[[Beat], bool]], *, omits: bool, exact: bool, first: bool
     ) -> _Said | None:
@@ -217,7 +208,9 @@ class TurnWriter:
                 continue
             if len(beat.calls) > left or not all(need(beat) for need in needs):
                 continue
-            if not self._is_new(beat):
+            # Requests that refer to results may not repeat a call of their turn.
+            repeated = self._referring and self._made.intersection(map(str, beat.calls))
+            if repeated or calls_as_text(beat) in self._asked:
                 continue
             too_small = exact and len(beat.calls) < left
             if too_small and smaller is not None:

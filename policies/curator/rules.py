@@ -72,14 +72,9 @@ class RulesCurator(Curator):
         if not profile.window.get("all").rollouts:
             # There is no evidence against the interface in force.
             return (Proposal(self.base if incumbent.is_plain else incumbent),)
-        chosen = (text for text in select_guidelines(profile) if text not in self.base.guidelines)
+        texts = dict.fromkeys(GUIDELINE_FOR[label] for label in pressures(profile))  # two labels can share one
+        chosen = (text for text in tuple(texts)[:MAX_CHOSEN] if text not in self.base.guidelines)
         return (Proposal(replace(self.base, guidelines=(*self.base.guidelines, *chosen))),)
-
-
-def select_guidelines(profile: FailureProfile) -> tuple[str, ...]:
-    """The guidelines of the labels with the most pressure; one that two labels share counts once."""
-    texts = dict.fromkeys(GUIDELINE_FOR[label] for label in pressures(profile))
-    return tuple(texts)[:MAX_CHOSEN]
 
 
 def pressures(profile: FailureProfile) -> dict[Label, float]:

@@ -11,8 +11,6 @@ from envs.received import MAX_BYTES, check_no_links, followed, read_json_object,
 
 _DIALECTS = {"qwen2": "qwen", "qwen3": "qwen", "llama": "llama3_json"}
 """Architecture → dialect, unless the model's name or chat template says otherwise."""
-_MARKUP = {"<tool_call>": "qwen"}
-"""Markup in a chat template → dialect."""
 _TOOLACE = "toolace"
 DIALECT = "seal_ray_dialect"
 """The key of config.json with a trained model's dialect, since neither name nor template may show it."""
@@ -95,8 +93,7 @@ def _guess_dialect(path: Path, kind: str, name: str) -> str | None:
         return _TOOLACE
     if kind not in _DIALECTS:
         return None
-    template = template_of(path)
-    return next((dialect for mark, dialect in _MARKUP.items() if mark in template), _DIALECTS[kind])
+    return "qwen" if "<tool_call>" in template_of(path) else _DIALECTS[kind]
 
 
 def has_tokenizer(path: Path) -> bool:

@@ -66,30 +66,35 @@ def config_of(name: str) -> Path:
 
 def _cached(name: str, files: list[str]) -> Path | None:
     """The model's folder in the cache, perhaps incomplete."""
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    repository, _, revision = name.partition("@")
     try:
-        folder = snapshot_download(repository, revision=revision or None, allow_patterns=files, local_files_only=True)
+        return _snapshot(name, files, local_files_only=True)
     except LocalEntryNotFoundError:
         return None
-    return Path(folder)
 
 
 def _fetched(name: str, files: list[str]) -> Path:
+    try:
+        return _snapshot(name, files)
+    except Exception as error:
+        download = name.replace("@", " --revision ", 1)
+        raise UserError(
+            f"model: {name} is no folder here, and the hub did not give it ({_reason(error)}); fetch it where there is "
+            f"a network with `hf download {download}` (a gated one after `hf auth login`), into a cache that "
+            "HF_HOME names here, or give a folder."
+        ) from error
+
+
+def _snapshot(name: str, files: list[str], *, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download
 
     repository, _, revision = name.partition("@")
-    try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=files))
-    except Exception as error:
-        pinned = f" --revision {revision}" if revision else ""
-        raise UserError(
-            f"model: {name} is no folder here, and the hub did not give it ({_reason(error)}); fetch it where there is "
-            f"a network with `hf download {repository}{pinned}` (a gated one after `hf auth login`), into a cache that "
-            "HF_HOME names here, or give a folder."
-        ) from error
+    return Path(
+        snapshot_download(
+            repository, revision=revision or None, allow_patterns=files, local_files_only=local_files_only
+        )
+    )
 
 
 def _reason(error: Exception) -> str:

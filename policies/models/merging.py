@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +22,6 @@ _NOT_ADAPTED = ("embed_tokens", "lm_head")
 """Layers without LoRA: the embedding and the output."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extracted:
-    """An adapter, and its share of the sum of squares of all changes of weights."""
-
-    adapter: Adapter
-    share: float
-
-
 def merged(base: Path, adapter: Adapter) -> dict[str, torch.Tensor]:
     """The checkpoint's tensors in float32, with the adapter added: W + s·B·A (Hu et al. 2021).
 
@@ -46,12 +37,12 @@ def merged(base: Path, adapter: Adapter) -> dict[str, torch.Tensor]:
     return weights
 
 
-def extracted(base: Path, tuned: Path, *, rank: int) -> Extracted:
-    """The adapter of that rank nearest to the change from `base` to `tuned`, in float16.
+def extracted(base: Path, tuned: Path, *, rank: int) -> tuple[Adapter, float]:
+    """The float16 adapter of that rank nearest to the change, and its share of the changes' sum of squares.
 
-    Each changed matrix is cut to its greatest singular values (Eckart and Young 1936), whose roots go to both halves.
-    Embeddings and vectors are left out. Raises `UserError` if the models differ in shape, or not at all, or the rank
-    exceeds that of the smallest matrix.
+    Each matrix that differs between `base` and `tuned` is cut to its greatest singular values (Eckart and Young 1936),
+    whose roots go to both halves. Embeddings and vectors are left out. Raises `UserError` if the models differ in
+    shape, or not at all, or the rank exceeds that of the smallest matrix.
     """
     import torch
 
@@ -76,7 +67,7 @@ def extracted(base: Path, tuned: Path, *, rank: int) -> Extracted:
     if not tensors:
         raise UserError(f"--base: no matrix of {tuned} differs from it.")
     config: dict[str, Any] = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "bias": "none"}
-    return Extracted(Adapter(config, tensors), kept / whole)
+    return Adapter(config, tensors), kept / whole
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:

@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 _SHARD_BYTES = 4 << 30
 """Largest size of a weight file."""
 _KEPT = (
-    *(
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-    ),
-    *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
+    *("generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.txt", "merges.txt"),
 )
 """Files of the base model that its tokenizer and its sampling need."""
 
@@ -35,6 +29,8 @@ def write_model(
 
     Transformers 4.57 reads them too.
     """
+    from huggingface_hub import save_torch_state_dict
+
     copy_files(base, [base / name for name in _KEPT if (base / name).is_file()], out)
     written = {key: value for key, value in config.items() if key != "torch_dtype"} | {"dtype": dtype}
     rope = written.get("rope_parameters") or {}
@@ -49,7 +45,7 @@ def write_model(
         if isinstance(settings.get("extra_special_tokens"), list):
             settings["additional_special_tokens"] = settings.pop("extra_special_tokens")
         _write_json(tokenizer, settings)
-    _write_weights(weights, out)
+    save_torch_state_dict(unshared(weights), out, max_shard_size=_SHARD_BYTES)
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -73,16 +69,3 @@ def unshared(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         tensors[name] = whole.clone() if whole.data_ptr() in places else whole
         places.add(whole.data_ptr())
     return tensors
-
-
-def _write_weights(weights: Mapping[str, torch.Tensor], out: Path) -> None:
-    from huggingface_hub import split_torch_state_dict_into_shards
-    from safetensors.torch import save_file
-
-    whole = unshared(weights)
-    plan = split_torch_state_dict_into_shards(whole, max_shard_size=_SHARD_BYTES)
-    for file, names in plan.filename_to_tensors.items():
-        save_file({name: whole[name] for name in names}, out / file, metadata={"format": "pt"})
-    if plan.is_sharded:
-        index = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
-        _write_json(out / "model.safetensors.index.json", index)

@@ -51,9 +51,7 @@ class ShuffledTaskWriter(TaskWriter):
         super().set_state(state)
         if state["recorded"] != self._digest():
             raise UserError("task_writer.recorded: it does not hold the specifications that this run began with.")
-        written = state["written"]
-        assert isinstance(written, int)
-        self._written = written
+        self._written = int(state["written"])
 
     def _proposal(self, text: str | None) -> Proposal[Specification]:
         if text is None:

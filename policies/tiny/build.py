@@ -79,18 +79,20 @@ def _save(out: Path, recipe: Recipe, model: Qwen2ForCausalLM, tokenizer: PreTrai
 
 def only_writes(folder: Path) -> bool:
     """Whether the folder's model was trained on task specifications alone, by its recipe."""
-    recipe = folder / "recipe.json"
-    phases = read_json(recipe).get("phases") if recipe.is_file() else None
-    return isinstance(phases, list) and all(
-        isinstance(phase, dict) and phase.get("specifications") == 1.0 for phase in phases
-    )
+    return all(phase.get("specifications") == 1.0 for phase in _phases(folder))
 
 
 def has_hidden_conventions(folder: Path) -> bool:
     """Whether the folder's model was trained on tools with hidden conventions, by its recipe."""
+    return all("mixture" in phase for phase in _phases(folder))
+
+
+def _phases(folder: Path) -> list[dict[str, Any]]:
+    """The phases of the folder's recipe; an empty one if it has none."""
     recipe = folder / "recipe.json"
     phases = read_json(recipe).get("phases") if recipe.is_file() else None
-    return isinstance(phases, list) and all(isinstance(phase, dict) and "mixture" in phase for phase in phases)
+    known = isinstance(phases, list) and all(isinstance(phase, dict) for phase in phases)
+    return phases if known and phases else [{}]
 
 
 def write_card(folder: Path, measured: Mapping[str, Measured], greedy: Mapping[str, Measured], *, tasks: int) -> None:

@@ -3,6 +3,7 @@
 Results are the simulators'. A demonstration without wrongs that fails is dropped.
 """
 
+import itertools
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,14 +86,12 @@ def demonstrations(
     `short` draws tasks of one or two requests more often. `rare` behaviours are never right without their cues.
     """
     table = {each: replace(rates, plain=0.0) if each in rare else rates for each, rates in RATES.items()}
-    number = 0
-    while True:
+    for number in itertools.count():
         rng = random.Random(f"demonstration {split} {seed} {number}")
         composition = _draw_task(rng, seed, number, split, _SHORT if short else _MIXED)
-        number += 1
-        shown = _draw_shown(rng, table, wordings)
+        interface, rates = _draw_shown(rng, table, wordings)
         protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
-        demonstration = _DemonstrationPlayer(rng, composition, shown, protocol).play()
+        demonstration = _DemonstrationPlayer(rng, composition, interface, rates, protocol).play()
         if demonstration is not None:
             yield demonstration
 
@@ -113,24 +112,19 @@ def _draw_task(
     return drawn
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """An interface and the rates of the behaviours under it."""
-
-    interface: Interface
-    rates: Mapping[Behaviour, float]
-
-
 def draw_interface(rng: random.Random, wordings: Wordings) -> Interface:
     """An interface of demonstrations."""
-    return _draw_shown(rng, RATES, wordings).interface
+    return _draw_shown(rng, RATES, wordings)[0]
 
 
-def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates], wordings: Wordings) -> _Shown:
+def _draw_shown(
+    rng: random.Random, table: Mapping[Behaviour, Rates], wordings: Wordings
+) -> tuple[Interface, Mapping[Behaviour, float]]:
+    """An interface, and the rates of the behaviours under it."""
     plain = {behaviour: each.plain for behaviour, each in table.items()}
     rates = dict(plain)
     if rng.random() < _PLAIN:
-        return _Shown(Interface.plain(), rates)
+        return Interface.plain(), rates
     guidelines: list[str] = []
     for behaviour, each in table.items():
         if rng.random() < 0.5:
@@ -160,7 +154,7 @@ def _draw_shown(rng: random.Random, table: Mapping[Behaviour, Rates], wordings: 
             rates[behaviour] = min(behaviours.HARMFUL_RATE, plain[behaviour])
         cues = []
     rng.shuffle(guidelines)
-    return _Shown(Interface(tuple(cues), recovery, tuple(guidelines)), rates)
+    return Interface(tuple(cues), recovery, tuple(guidelines)), rates
 
 
 def _raised(rates: Mapping[Behaviour, float], least: Mapping[Behaviour, float | None]) -> dict[Behaviour, float]:
@@ -173,7 +167,8 @@ class _DemonstrationPlayer:
 
     rng: random.Random
     composition: Composition
-    shown: _Shown
+    interface: Interface
+    rates: Mapping[Behaviour, float]
     protocol: Protocol
     completions: list[str] = field(default_factory=list)
     answers: list[tuple[Message, ...]] = field(default_factory=list)
@@ -182,7 +177,7 @@ class _DemonstrationPlayer:
 
     def play(self) -> Demonstration | None:
         task = self.composition.task
-        self._dialogue = Dialogue(task, dialect=DIALECT, interface=self.shown.interface, protocol=self.protocol)
+        self._dialogue = Dialogue(task, dialect=DIALECT, interface=self.interface, protocol=self.protocol)
         _, info = self._dialogue.reset()
         opening, tools = info["messages"], info["tools"]
         beats = iter(self.composition.beats)
@@ -200,7 +195,7 @@ class _DemonstrationPlayer:
             return None
         return Demonstration(
             task.id,
-            self.shown.interface,
+            self.interface,
             tools,
             opening,
             tuple(self.completions),
@@ -210,7 +205,7 @@ class _DemonstrationPlayer:
         )
 
     def _decide(self, behaviour: Behaviour) -> bool:
-        right = self.rng.random() < self.shown.rates[behaviour]
+        right = self.rng.random() < self.rates[behaviour]
         self.decisions.append(Decision(len(self.completions), behaviour, right))
         return right
 

@@ -13,7 +13,6 @@ import torch
 from policies.prompting import ChatFormat
 from policies.tiny.demonstrations import Demonstration, split_plan
 from policies.tiny.proposals import ProposalDemonstration
-from policies.tiny.specifications import SpecificationDemonstration
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def encode_proposal(demonstration: ProposalDemonstration, form: ChatFormat) -> E
     return Example(tuple(tokens), tuple(said), tuple(decided), tuple(begins) if len(begins) > 1 else ())
 
 
-def encode_specifications(demonstration: SpecificationDemonstration, form: ChatFormat) -> Example:
+def encode_specifications(demonstration: ProposalDemonstration, form: ChatFormat) -> Example:
     """The tokens of a task writer's samples, with the prompt once and without decisions."""
     tokens = list(form.chat(demonstration.messages))
     asked = len(tokens)
@@ -84,7 +83,7 @@ def encode_specifications(demonstration: SpecificationDemonstration, form: ChatF
     return Example(tuple(tokens), said, tuple(begins), tuple(begins))
 
 
-def encode_bare_specifications(demonstration: SpecificationDemonstration, form: ChatFormat) -> Iterator[Example]:
+def encode_bare_specifications(demonstration: ProposalDemonstration, form: ChatFormat) -> Iterator[Example]:
     """Each answer alone, behind the token that begins it: cheap training without a prompt."""
     begin = form.chat(demonstration.messages)[-1:]
     for answer in demonstration.answers:

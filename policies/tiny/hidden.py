@@ -3,6 +3,7 @@
 Conventions are drawn anew for each demonstration, so that none can be learnt by heart: the solver follows guidelines.
 """
 
+import itertools
 import random
 import re
 import tomllib
@@ -72,10 +73,8 @@ def helping(text: str, tools: Sequence[HiddenTool]) -> bool:
 
 def hidden_demonstrations(seed: int) -> Iterator[Demonstration]:
     """Endless demonstrations, the same for a seed in every process."""
-    number = 0
-    while True:
+    for number in itertools.count():
         yield _demonstration(random.Random(f"hidden demonstration {seed} {number}"), f"hidden_shown_{seed}_{number}")
-        number += 1
 
 
 def _drawn_tools(rng: random.Random) -> list[HiddenTool]:
@@ -129,10 +128,8 @@ def hidden_proposals(seed: int, mixture: str, *, answers: int = 1) -> Iterator[P
     """Endless demonstrations, with so many answers to a prompt of a mixture of `PROPOSALS`."""
     hidden_source()  # a profile shows the tools of known sources
     kinds = PROPOSALS[mixture]
-    number = 0
-    while True:
+    for number in itertools.count():
         rng = random.Random(f"hidden proposal {seed} {number} {mixture == 'reading'}")
-        number += 1
         tools = _drawn_tools(rng)
         profile, failing = _draw_profile(rng, tools)
         incumbent, before, *others = (_draw_proposal(rng, tools, _EARLIER) for _ in range(6))
@@ -154,14 +151,13 @@ def _draw_profile(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[Fail
     verdict = TurnVerdict(0, Outcome.UNSCORED)
     for place in rng.choices(range(len(active)), weights, k=rng.choice((64, 128, 256))):
         tool, passed = active[place], rng.random() < rates[place]
-        turn = TurnDiagnosis(0, Label.PASS, "", verdict)
-        if not passed:
-            label = Label.ARGUMENT_MISMATCH if rng.random() < 0.95 else Label.STATE_MISMATCH
+        if passed:
+            turn = TurnDiagnosis(0, Label.PASS, "", verdict)
+        elif rng.random() < 0.95:
             word, argument = tool.convention.word, tool.argument
-            if label is Label.STATE_MISMATCH:
-                turn = TurnDiagnosis(0, label, "Journal.entries", verdict)
-            else:
-                turn = TurnDiagnosis(0, label, word, verdict, tool=tool.name, argument=argument)
+            turn = TurnDiagnosis(0, Label.ARGUMENT_MISMATCH, word, verdict, tool=tool.name, argument=argument)
+        else:
+            turn = TurnDiagnosis(0, Label.STATE_MISMATCH, "Journal.entries", verdict)
         profile.add(Diagnosis("made up", BASE, (turn,), passed), float(passed))
     tallies = profile.window.tallies
     keys = {f"argument/{tool.name}/{tool.argument}/{tool.convention.word}": tool for tool in active}

@@ -75,26 +75,24 @@ def interfaces() -> dict[str, Interface]:
     }
 
 
-async def measure(
-    rollouts: Rollouts, interface: Interface, *, tasks: int, seed: int = 0, split: str = "dev"
-) -> Measured:
-    """Plays `tasks` generated tasks, the categories in turn, and counts."""
-    played_tasks = [generate_composition(number, split=split) for number in range(tasks)]
-    jobs = [RolloutJob(each.task, derive_seed("measure", seed, each.task.id), interface) for each in played_tasks]
-    right: Counter[Behaviour] = Counter()
-    needed: Counter[Behaviour] = Counter()
-    won: Counter[str] = Counter()
-    played: Counter[str] = Counter()
+async def measure(rollouts: Rollouts, interface: Interface, *, tasks: int) -> Measured:
+    """Plays `tasks` generated dev tasks, the categories in turn, and counts."""
+    played_tasks = [generate_composition(number, split="dev") for number in range(tasks)]
+    jobs = [RolloutJob(each.task, derive_seed("measure", 0, each.task.id), interface) for each in played_tasks]
+    decided: list[tuple[str, bool]] = []
+    outcomes: list[tuple[str, bool]] = []
     async for place, trajectory in rollouts.play(jobs):
-        for behaviour, good in decisions(played_tasks[place], trajectory):
-            needed[behaviour] += 1
-            right[behaviour] += good
-        played[trajectory.category] += 1
-        won[trajectory.category] += int(trajectory.reward)
+        decided += decisions(played_tasks[place], trajectory)
+        outcomes.append((trajectory.category, bool(trajectory.reward)))
     return Measured(
-        {behaviour: Count(right[behaviour], needed[behaviour]) for behaviour in Behaviour},
-        {str(category): Count(won[category], played[category]) for category in Category},
+        {behaviour: _count(decided, behaviour) for behaviour in Behaviour},
+        {str(category): _count(outcomes, category) for category in Category},
     )
+
+
+def _count(outcomes: Sequence[tuple[str, bool]], kind: str) -> Count:
+    found = [right for each, right in outcomes if each == kind]
+    return Count(sum(found), len(found))
 
 
 def decisions(composition: Composition, trajectory: Trajectory) -> list[tuple[Behaviour, bool]]:

@@ -43,9 +43,7 @@ class WriterMeasured:
     reasons: Mapping[str, int]
 
 
-async def measure_writer(
-    engine: Engine, form: ChatFormat, profiles: Sequence[FailureProfile], *, seed: int = 0
-) -> WriterMeasured:
+async def measure_writer(engine: Engine, form: ChatFormat, profiles: Sequence[FailureProfile]) -> WriterMeasured:
     """Writes `AT_ONCE` specifications for each profile, every second time with some of earlier windows, and counts.
 
     A specification has a task if one can be composed, and it is not deeper than the demonstrations.
@@ -55,14 +53,14 @@ async def measure_writer(
     def check(specification: Specification) -> str | None:
         if specification.depth > DEEPEST:
             return f"specification: {specification.depth} turns are more than {DEEPEST}."
-        made = source.compose(specification, derive_seed(seed, "measured task") % 10**9)
+        made = source.compose(specification, derive_seed(0, "measured task") % 10**9)
         return made.reason if isinstance(made, Rejected) else None
 
     writer = LLMTaskWriter(lambda: engine, form, WRITING, source=source, check=check)
     drafts: list[Proposal[Specification]] = []
     for number, profile in enumerate(profiles):
-        known: Sequence[Known] = draw_known(random.Random(f"measured {seed} {number}")) if number % 2 else ()
-        at = derive_seed(seed, "measured window", number)
+        known: Sequence[Known] = draw_known(random.Random(f"measured 0 {number}")) if number % 2 else ()
+        at = derive_seed(0, "measured window", number)
         drafts += await writer.propose(profile, known=known, n=AT_ONCE, seed=at)
     return counted(drafts)
 
@@ -80,15 +78,15 @@ def counted(drafts: Sequence[Proposal[Specification]]) -> WriterMeasured:
     )
 
 
-def made_up_profiles(count: int, *, seed: int = 0) -> list[FailureProfile]:
+def made_up_profiles(count: int) -> list[FailureProfile]:
     """New profiles with the distribution of the demonstrations; the first is empty, as when a run starts."""
-    return [FailureProfile(), *(draw_profile(random.Random(f"measured profile {seed} {n}")) for n in range(1, count))]
+    return [FailureProfile(), *(draw_profile(random.Random(f"measured profile 0 {n}")) for n in range(1, count))]
 
 
-async def played_profiles(rollouts: Rollouts, count: int, *, seed: int = 0) -> AsyncIterator[FailureProfile]:
+async def played_profiles(rollouts: Rollouts, count: int) -> AsyncIterator[FailureProfile]:
     """Cumulative profiles of a solver's dialogues on generated tasks, as a run collects them."""
     made = [generate_composition(number, split="train") for number in range(count * _PLAYED)]
-    jobs = [RolloutJob(each.task, derive_seed("profiles", seed, each.task.id)) for each in made]
+    jobs = [RolloutJob(each.task, derive_seed("profiles", 0, each.task.id)) for each in made]
     profile = FailureProfile()
     played = 0
     async for _, trajectory in rollouts.play(jobs):

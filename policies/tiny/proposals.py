@@ -4,6 +4,7 @@ Most proposals advise against the most frequent failure; some advise something e
 a curator with readable proposals that prefer what fits, and with room to learn.
 """
 
+import itertools
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ _GARBLED = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ProposalDemonstration:
-    """A curator's prompt, and answers to it that do not know of each other."""
+    """A curator's or a task writer's prompt, and answers to it that do not know of each other."""
 
     messages: tuple[Message, ...]
     answers: tuple[str, ...]
@@ -57,10 +58,8 @@ def proposal_demonstrations(
     Some prompts list what has been tried, garbled at times, as the samples of a small curator are. The prompts of
     `tiny`, with `FIRST_WORDINGS`, do not.
     """
-    number = 0
-    while True:
+    for number in itertools.count():
         rng = random.Random(f"proposal {seed} {number}")
-        number += 1
         profile = draw_profile(rng)
         incumbent, before = draw_interface(rng, wordings), draw_interface(rng, wordings)
         tried = _draw_tried(rng, wordings) if wordings != FIRST_WORDINGS else ()

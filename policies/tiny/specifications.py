@@ -4,18 +4,17 @@ All specifications can be composed. Most have a category that is solved about ha
 more is solved; the others are drawn from all. So the tiny base starts as a writer whose specifications have tasks.
 """
 
+import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from envs.dialogue import Message
 from envs.profile import FailureProfile
 from envs.sources import GENERATED
 from envs.specifications import Rejected, Specification, Writable, writable
 from envs.task import Category
 from policies.task_writer.base import Known
 from policies.task_writer.llm import SOUGHT, messages_for, most_informative
-from policies.tiny.proposals import draw_profile
+from policies.tiny.proposals import ProposalDemonstration, draw_profile
 
 _FITTING = 0.6
 """Share of specifications whose category and depth are drawn by success; the others are drawn from all."""
@@ -31,26 +30,16 @@ _DRAWS = 16
 """Specifications of one category and depth that are tried for one that can be composed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpecificationDemonstration:
-    """A writer's prompt, and several answers to it."""
-
-    messages: tuple[Message, ...]
-    answers: tuple[str, ...]
-
-
-def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[SpecificationDemonstration]:
+def specification_demonstrations(seed: int, *, answers: int = 1) -> Iterator[ProposalDemonstration]:
     """Endless demonstrations with so many answers, the same for a seed in every process."""
     source = writable(GENERATED)
-    number = 0
-    while True:
+    for number in itertools.count():
         rng = random.Random(f"specification demonstration {seed} {number}")
-        number += 1
         profile = FailureProfile() if rng.random() < _NOTHING_PLAYED else draw_profile(rng)
         known = draw_known(rng)
         messages = messages_for(profile, grammar=source.specification_help, known=most_informative(known, _SHOWN))
         drawn = tuple(_draw(rng, source, profile).dump() for _ in range(answers))
-        yield SpecificationDemonstration(messages, drawn)
+        yield ProposalDemonstration(messages, drawn)
 
 
 def draw_known(rng: random.Random) -> list[Known]:
@@ -68,14 +57,13 @@ def _draw(rng: random.Random, source: Writable, profile: FailureProfile) -> Spec
     categories = [key.removeprefix("category/") for key in keys]
     rates = {each: profile.window.get(f"category/{each}").success_rate for each in categories}
     success = profile.window.get("all").success_rate
-    number = 0
+    numbers = itertools.count(1)
     while True:
         category, depth = rng.choice(list(Category)), rng.randint(1, DEEPEST)
         if categories and rng.random() < _FITTING:
             (name,) = rng.choices(categories, [1.05 - 2 * abs(rates[each] - SOUGHT) for each in categories])
             category, depth = Category(name), rng.randint(1, DEEPEST) if success > _ONE_REQUEST else 1
-        for _ in range(_DRAWS):
-            number += 1
+        for number in itertools.islice(numbers, _DRAWS):
             specification = source.draw(rng, category=category, depth=depth)
             if not isinstance(source.compose(specification, number), Rejected):
                 return specification

@@ -40,11 +40,12 @@ def extract_adapter(
     known, learnt = open_model(base), open_model(str(tuned))
     make_folder(out)  # before extraction, which takes minutes
     try:
-        result = extracted(known.path, learnt.path, rank=rank)
+        adapter, share = extracted(known.path, learnt.path, rank=rank)
     except BaseException:
         out.rmdir()
         raise
-    write_adapter(result.adapter, out, base=known.public_name)
+    write_adapter(adapter, out, base=known.public_name)
     size = (out / TENSOR_FILE).stat().st_size
-    share = 100 * result.share
-    print_line(make_console(), f"{out}: rank {rank}, {size / 1e6:.1f} MB, {share:.1f} % of the change (sum of squares)")
+    print_line(
+        make_console(), f"{out}: rank {rank}, {size / 1e6:.1f} MB, {100 * share:.1f} % of the change (sum of squares)"
+    )

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.bfcl.answers import check
 from envs.bfcl.single_turn import SingleTurnExam, SingleTurnItem
 from envs.task import ToolCall
 from tests.bench.asking import Asked
@@ -214,14 +213,7 @@ def compared(exam: SingleTurnExam, perturbed: int) -> Iterator[Compared]:
 def verdict(question: SingleTurnItem, calls: Sequence[ToolCall]) -> str | None:
     """Why the calls are wrong; None where they are right."""
     assert question.answers is not None
-    return check(
-        question.entry["function"],
-        calls,
-        question.answers,
-        language=question.language,
-        kind=question.kind,
-        convert=None if question.language == "python" else question.exam.converter(question.language),
-    )
+    return question.exam.check(question, calls)
 
 
 def main() -> None:

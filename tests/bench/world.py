@@ -64,7 +64,8 @@ def our_verifications(tasks: Sequence[Task]) -> int:
         world = prepare(task).start()
         verifier = Verifier(task)
         for turn in task.turns:
-            verifier.add_results([world.execute(call).text for call in turn.ground_truth])
+            for call in turn.ground_truth:
+                verifier.add_result(world.execute(call).text)
             verifier.end_turn(world.state())
         assert verifier.success
     return len(tasks)

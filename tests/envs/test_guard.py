@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import all_tools
 from envs.interface import CueKind, Interface, SchemaCue, leaks, readings
-from envs.interface.guard import LeakGuard, estimate_tokens
+from envs.interface.guard import LeakGuard
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.interface.vocabulary import is_ordinary, is_public, parts
@@ -243,15 +243,14 @@ def test_a_secret_split_over_guidelines_is_found() -> None:
         (Interface(guidelines=("ｕｓｅ ｛｛ｘ｝｝",)), "guidelines.0: it must be plain text without"),
         (Interface(guidelines=("A\u200bA\u200bP\u200bL",)), "guidelines.0: it must be one line of printable text."),
         (Interface(guidelines=("Look.",) * 9), "guidelines: there are 9, at most 8 fit."),
-        (Interface(guidelines=("Look first. " * 8,)), "guidelines: their text has 46 tokens, at most 40 fit."),
-        (Interface((SchemaCue(CueKind.FORMAT),)), "schema_cues.0: its kind is not allowed; allowed are required, type"),
+        (Interface(guidelines=("Look first. " * 8,)), "guidelines: their text has 110 tokens, at most 40 fit."),
         (Interface((SchemaCue(CueKind.TYPE, ("cd", "rm_all")),)), "schema_cues.0: it names a tool that is not"),
         (Interface(fade=float("nan")), "fade: it is no number from 0 to 1."),
         (Interface((SchemaCue(CueKind.REQUIRED, ("cd",)),), guidelines=("Buy AAPL",), fade=0.5), ""),
     ],
 )
 def test_what_is_not_valid_is_turned_down_and_the_rest_passes_without_tasks(interface: Interface, reason: str) -> None:
-    strict = LeakGuard(allowed_cues=(CueKind.REQUIRED, CueKind.TYPE), max_tokens=40)
+    strict = LeakGuard(max_tokens=40)
     said = strict.check(interface)
     assert (said or "").startswith(reason)
     assert (said is None) == (not reason)
@@ -263,7 +262,6 @@ def test_the_length_is_counted_by_the_tokenizer_that_is_given() -> None:
     strict, lax = (LeakGuard(max_tokens=most, count_tokens=counts.__getitem__) for most in (6, 7))
     assert strict.check(text) == "guidelines: their text has 7 tokens, at most 6 fit."
     assert lax.check(text) is None
-    assert estimate_tokens("Guidelines:\n- Look, ü 12") == 4 + 1 + 1 + 2 + 1 + 2 + 2
 
 
 HOSTILE = (

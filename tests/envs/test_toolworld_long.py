@@ -22,7 +22,7 @@ from envs.toolworld import LONG, Difficulty, tasks
 from envs.toolworld.compose import Composition, mentions
 from envs.toolworld.difficulty import difficulty_of
 from envs.toolworld.generation import generate_composition, task_from_id
-from envs.toolworld.phrases import expanded, grammar, lowered, phrases, worded
+from envs.toolworld.phrases import expanded, lowered, phrases, worded
 from envs.toolworld.shown_tools import SUBSTITUTES
 from envs.toolworld.words import BENCHMARK, POOLS, SPLITS, owner, read_table
 from envs.toolworld.writing import owned_values, values_of
@@ -210,7 +210,7 @@ def texts_of(symbol: object) -> Iterator[str]:
 
 
 def test_the_register_has_many_texts_and_none_of_them_is_the_benchmarks() -> None:
-    book = grammar()
+    book = read_table("register")
     alone = [*book["greeting"], *book["resuming"], *book["recalling"], *book["closing"], *book["reason"]]
     around = [*book["asking"], *book["stating"], *book["wondering"], *book["remarking"], *book["connecting"]]
     assert len(set(around)) > 50
@@ -231,7 +231,8 @@ def test_an_order_is_put_politely_and_a_question_stays_one() -> None:
     questions = {worded(rng, "What is it?") for _ in range(100)}
     assert "Could you show me a.md?" in orders
     assert "I need you to show me a.md." in orders
-    assert len(orders) == len(grammar()["asking"]) + len(grammar()["stating"])
+    book = read_table("register")
+    assert len(orders) == len(book["asking"]) + len(book["stating"])
     assert all(text.endswith("hat is it?") for text in questions)
     assert worded(rng, "Show it. It is here.") == "Show it. It is here."
     assert lowered("I am") == "I am"

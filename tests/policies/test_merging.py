@@ -39,10 +39,10 @@ def changed(base: Path, out: Path, *, rank: int, embedding: float = 0.0) -> dict
 
 def test_a_change_of_low_rank_is_extracted_whole_and_merges_to_the_same_weights(base: Path, tmp_path: Path) -> None:
     tuned = changed(base, tmp_path / "tuned", rank=3)
-    found = extracted(base, tmp_path / "tuned", rank=4)
-    assert found.share == pytest.approx(1.0, abs=1e-5)
-    assert set(found.adapter.tensors) == {half for name in MATRICES for half in lora_tensor_names(name)}
-    write_adapter(found.adapter, tmp_path / "adapter", base="base")
+    adapter, share = extracted(base, tmp_path / "tuned", rank=4)
+    assert share == pytest.approx(1.0, abs=1e-5)
+    assert set(adapter.tensors) == {half for name in MATRICES for half in lora_tensor_names(name)}
+    write_adapter(adapter, tmp_path / "adapter", base="base")
     again = merged(base, read_adapter(tmp_path / "adapter"))
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     by_peft = PeftModel.from_pretrained(model, tmp_path / "adapter").merge_and_unload()
@@ -54,10 +54,10 @@ def test_a_change_of_low_rank_is_extracted_whole_and_merges_to_the_same_weights(
 
 def test_what_is_lost_is_told(base: Path, tmp_path: Path) -> None:
     changed(base, tmp_path / "more", rank=8)
-    shares = [extracted(base, tmp_path / "more", rank=rank).share for rank in (1, 4, 8)]
+    shares = [extracted(base, tmp_path / "more", rank=rank)[1] for rank in (1, 4, 8)]
     assert 0.1 < shares[0] < shares[1] < 0.95 < shares[2]
     changed(base, tmp_path / "embedding", rank=2, embedding=1.0)
-    assert extracted(base, tmp_path / "embedding", rank=2).share < 0.5
+    assert extracted(base, tmp_path / "embedding", rank=2)[1] < 0.5
 
 
 def test_what_cannot_be_extracted_is_refused(base: Path, tmp_path: Path) -> None:

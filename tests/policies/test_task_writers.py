@@ -25,7 +25,8 @@ from policies.task_writer.base import TASK_WRITERS
 from policies.task_writer.llm import LLMTaskWriter, messages_for, most_informative
 from policies.task_writer.shuffled import elsewhere
 from policies.tiny import encoding
-from policies.tiny.specifications import DEEPEST, SpecificationDemonstration, specification_demonstrations
+from policies.tiny.proposals import ProposalDemonstration
+from policies.tiny.specifications import DEEPEST, specification_demonstrations
 from tests.policies.scripted_engine import ScriptedEngine
 from tests.policies.scripts import says, seen
 
@@ -186,7 +187,7 @@ def test_answers_behind_one_prompt_have_the_loss_that_each_has_alone() -> None:
     (each,) = itertools.islice(specification_demonstrations(1, answers=3), 1)
     losses = []
     for answers in (each.answers, *((answer,) for answer in each.answers)):
-        row = encoding.encode_specifications(SpecificationDemonstration(each.messages[1:], answers), FORM)
+        row = encoding.encode_specifications(ProposalDemonstration(each.messages[1:], answers), FORM)
         tokens_BT = torch.tensor([row.token_ids_T])
         inputs = encoding.shared_prompt_inputs([row], len(row.token_ids_T) - 1)
         hidden = model.model(input_ids=tokens_BT[:, :-1], **inputs).last_hidden_state.flatten(0, 1)

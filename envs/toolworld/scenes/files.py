@@ -45,8 +45,8 @@ class Files(Scene):
             "enter change_name",
             reads="file",
         ),
-        "line": Ask("one_line", "cat(file_name=file)", reads="text"),
-        "keep_text": Ask("one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", reads="text"),
+        "line": Ask("any_file one_line", "cat(file_name=file)", reads="text"),
+        "keep_text": Ask("any_file one_line name:file", f"cat(file_name=file); {_KEEP}", "keep", reads="text"),
         "keep_count": Ask("word_count name:file", f"wc(file_name=file, mode='w'); {_KEEP}", "keep", reads="text"),
         "keep_line": Ask(
             "last_line", "tail(file_name=file, lines=1); echo(content=text, file_name=name)", "keep", reads="text"
@@ -89,8 +89,7 @@ class Files(Scene):
     # Draws.
 
     def any_file(self, _: Values) -> Values:
-        require(self._here)
-        return {"file": self.words.pick(tuple(self._here))}
+        return {"file": self.words.pick(tuple(require(self._here)))}
 
     def any_folder(self, _: Values) -> Values:
         return {"folder": self.words.pick(tuple(self._folders))}
@@ -115,8 +114,7 @@ class Files(Scene):
         """A folder below the root and a file in it, if the current folder is the root."""
         self.at_root(values)
         pairs = [(folder, file) for folder, files in self._folders.items() for file in files]
-        require(pairs)
-        return dict(zip(("folder", "file"), self.rng.choice(pairs), strict=True))
+        return dict(zip(("folder", "file"), self.rng.choice(require(pairs)), strict=True))
 
     def only_file(self, values: Values) -> Values:
         """A folder below the root that has one file, and that file."""
@@ -125,11 +123,10 @@ class Files(Scene):
         return place
 
     def one_line(self, values: Values) -> Values:
-        """A file that has one line, and that line."""
-        place = self.any_file(values)
-        text = self._here[place["file"]]
+        """The text of the file, which must be one line."""
+        text = self._here[values["file"]]
         require("\n" not in text)
-        return {**place, "text": text}
+        return {"text": text}
 
     def word_count(self, values: Values) -> Values:
         place = self.any_file(values)

@@ -106,12 +106,10 @@ class Messages(Scene):
         return self._any([name for name, number in self._ids.items() if number in written and name not in self._known])
 
     def any_message(self, _: Values) -> Values:
-        require(self._inbox)
-        return {"id": self.rng.choice(self._inbox)[0]}
+        return {"id": self.rng.choice(require(self._inbox))[0]}
 
     def any_word(self, _: Values) -> Values:
-        require(self._inbox)
-        return {"word": self.words.pick(self.rng.choice(self._inbox)[1].split())}
+        return {"word": self.words.pick(self.rng.choice(require(self._inbox))[1].split())}
 
     def added(self, _: Values) -> Values:
         name = known(self._added)
@@ -131,8 +129,7 @@ class Messages(Scene):
         ]
 
     def _any(self, names: list[str]) -> Values:
-        require(names)
-        name = self.words.pick(names)
+        name = self.words.pick(require(names))
         return {"name": name, "_id": self._ids[name]}
 
     def _letter(self, names: list[str]) -> Values:

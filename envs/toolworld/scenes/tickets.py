@@ -92,8 +92,7 @@ class Tickets(Scene):
         return {"ticket": number, "_id": number}
 
     def open_ticket(self, _: Values) -> Values:
-        require(self._open)
-        number = self.rng.choice(self._open)
+        number = self.rng.choice(require(self._open))
         return {"ticket": number, "_id": number}
 
     def any_open(self, _: Values) -> None:

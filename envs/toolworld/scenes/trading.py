@@ -124,12 +124,10 @@ class Trading(Scene):
         return stock
 
     def watched_stock(self, _: Values) -> Values:
-        require(self._watched)
-        return {"symbol": self.words.pick(self._watched)}
+        return {"symbol": self.words.pick(require(self._watched))}
 
     def first_watched(self, _: Values) -> Values:
-        require(self._watched)
-        return {"symbol": self._watched[0]}
+        return {"symbol": require(self._watched)[0]}
 
     def first_listed(self, values: Values) -> Values:
         """The first stock of the watch list, if the list was shown and has not changed."""
@@ -152,8 +150,7 @@ class Trading(Scene):
 
     def open_order(self, _: Values) -> Values:
         numbers = [number for number, status in self._orders.items() if status != "Completed"]
-        require(numbers)
-        return {"order": self.rng.choice(numbers)}
+        return {"order": self.rng.choice(require(numbers))}
 
     def one_order(self, values: Values) -> None:
         self.rng.choice([values["order"]])  # keeps the sequence of random numbers

@@ -111,16 +111,14 @@ class Twitter(Scene):
         return tweet
 
     def new_tweet(self, _: Values) -> Values:
-        numbers = [number for number in self._tweets if number not in self._retweeted]
-        require(numbers)
-        return self._tweet(self.rng.choice(numbers))
+        return self._tweet(self.rng.choice(require(self._new_tweets())))
 
     def lone_tweet(self, _: Values) -> Values:
         """A tweet of an author who wrote no other."""
         return self._choose_single(self._tweets)
 
     def new_lone_tweet(self, _: Values) -> Values:
-        return self._choose_single([number for number in self._tweets if number not in self._retweeted])
+        return self._choose_single(self._new_tweets())
 
     def is_new(self, values: Values) -> None:
         require(values["_id"] not in self._retweeted)
@@ -142,17 +140,18 @@ class Twitter(Scene):
         require(values["author"] not in self._following)
 
     def followed(self, _: Values) -> Values:
-        require(self._following)
-        return {"author": self.words.pick(self._following)}
+        return {"author": self.words.pick(require(self._following))}
 
     def first_followed(self, _: Values) -> Values:
-        require(self._following)
-        return {"author": self._following[0]}
+        return {"author": require(self._following)[0]}
 
     def first_listed(self, values: Values) -> Values:
         """The first user of the list that was shown, if the list has not changed."""
         require(self._listed == tuple(self._following))
         return self.first_followed(values)
+
+    def _new_tweets(self) -> list[int]:
+        return [number for number in self._tweets if number not in self._retweeted]
 
     def _tweet(self, number: int) -> Values:
         return {"tweet": number, "_id": number, "_author": self._tweets[number][0]}
@@ -160,8 +159,7 @@ class Twitter(Scene):
     def _choose_single(self, numbers: Iterable[int]) -> Values:
         authors = [author for author, _ in self._tweets.values()]
         single = [number for number in numbers if authors.count(self._tweets[number][0]) == 1]
-        require(single)
-        number = self.rng.choice(single)
+        number = self.rng.choice(require(single))
         return {"_id": number, "author": self._tweets[number][0]}
 
     # Effects.

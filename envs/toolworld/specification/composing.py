@@ -185,12 +185,9 @@ class KnownTasks:
         self._calls: set[str] = set()
         self._stories: set[tuple[str, ...]] = set()
         for task in tasks:
-            self.add(task)
-
-    def add(self, task: Task) -> None:
-        self._texts.update(_texts(task))
-        self._calls.update(_calls(task))
-        self._stories.update(_stories(task))
+            self._texts.update(_texts(task))
+            self._calls.update(_calls(task))
+            self._stories.update(_stories(task))
 
     def shared(self, made: Composition) -> str | None:
         """A phrase that names the shared texts or values of the task and one of these; None if there are none."""

@@ -18,7 +18,6 @@ from envs.toolworld.specification.value import (
     STATE_SIZES,
     TaskSpecification,
     Withheld,
-    check_length,
     intents_of,
     shown,
 )
@@ -61,10 +60,9 @@ def specification_from_dict(value: JSON) -> TaskSpecification:
         withheld = Withheld(inner["turn"], inner.get("what"))
     names = (("distractors", "distractors"), ("state", "state_size"))
     others: dict[str, Any] = {name: fields[key] for key, name in names if key in fields}
-    scenes = _list("scenes", fields["scenes"], MOST_SCENES)
-    turns = _list("turns", fields["turns"], MOST_TURNS)
-    named = [_list(f"turns: turn {number}", each, MOST_INTENTS) for number, each in enumerate(turns, start=1)]
-    return TaskSpecification(fields["category"], scenes, tuple(named), withheld=withheld, **others)
+    scenes, turns = _list("scenes", fields["scenes"]), _list("turns", fields["turns"])
+    named = tuple(_list(f"turns: turn {number}", each) for number, each in enumerate(turns, start=1))
+    return TaskSpecification(fields["category"], scenes, named, withheld=withheld, **others)
 
 
 def schema() -> dict[str, Any]:
@@ -158,8 +156,7 @@ def _object(name: str, value: JSON, keys: tuple[str, ...], needed: frozenset[str
     return value
 
 
-def _list(name: str, value: JSON, most: int) -> tuple[JSON, ...]:
+def _list(name: str, value: JSON) -> tuple[JSON, ...]:
     if not isinstance(value, list):
         raise UserError(f"{name}: a {type(value).__name__} does not fit; it must be a list.")
-    check_length(name, value, most)
     return tuple(value)

@@ -80,7 +80,7 @@ class TaskSpecification:
         self._check_withheld()
 
     def _check_scenes(self) -> None:
-        check_length("scenes", self.scenes, MOST_SCENES)
+        _check_length("scenes", self.scenes, MOST_SCENES)
         for name in self.scenes:
             _check_name("scenes", name, tuple(SCENES))
         if len(set(self.scenes)) < len(self.scenes):
@@ -91,9 +91,9 @@ class TaskSpecification:
             raise UserError(f"scenes: long_context needs one of {', '.join(sorted(_LARGE))}.")
 
     def _check_turns(self) -> None:
-        check_length("turns", self.turns, MOST_TURNS)
+        _check_length("turns", self.turns, MOST_TURNS)
         for number, intents in enumerate(self.turns, start=1):
-            check_length(f"turns: turn {number}", intents, MOST_INTENTS)
+            _check_length(f"turns: turn {number}", intents, MOST_INTENTS)
             for name in intents:
                 if type(name) is str and name in phrases():
                     if name.partition(".")[0] not in self.scenes:
@@ -191,7 +191,7 @@ def _check_number(key: str, value: object, low: int, high: int) -> None:
         raise UserError(f"{key}: {shown} is not allowed; it must be from {low} to {high}.")
 
 
-def check_length(key: str, value: Sequence[object], most: int) -> None:
+def _check_length(key: str, value: Sequence[object], most: int) -> None:
     """Raises `UserError` for a list that is empty or has more items than `most`."""
     if not 1 <= len(value) <= most:
         raise UserError(f"{key}: {len(value)} are not allowed; it must be 1 to {most}.")

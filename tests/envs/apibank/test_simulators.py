@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envs.apibank import worker
-from envs.apibank.simulators import MAX_CHARACTERS, ApiSimulators, Recorded, key_of
+from envs.apibank.simulators import MAX_SIZE, ApiSimulators, Recorded, key_of
 from envs.errors import EnvironmentFault
 from envs.task import JSON, ToolCall
 from tests.envs.apibank.fake import write_folder
@@ -75,7 +75,7 @@ HOSTILE: list[ToolCall] = [
     *(ToolCall("SetLamp", {"self": 1, "room": "hall", "level": 1, "token": "t1"}), lamp(__class__="x")),
     *(lamp(level="__import__('os').system('touch hacked')"), lamp(level=None), lamp(level=[1])),
     *(lamp(level=True, room={}), lamp(level=float("nan")), lamp(level=1e400), lamp(level="²")),
-    *(lamp(room={"a": [1, {"b": None}]}), lamp(room="{level.__class__}" * 20), lamp(room="x" * MAX_CHARACTERS)),
+    *(lamp(room={"a": [1, {"b": None}]}), lamp(room="{level.__class__}" * 20), lamp(room="x" * MAX_SIZE)),
     *(lamp(room=["x"] * 10_000_000), lamp(level=1 << 100_000)),
     lamp(**{f"key{number}": number for number in range(100_000)}),
 ]
@@ -118,7 +118,7 @@ def test_a_call_that_does_not_come_back_is_an_error_and_the_next_one_works(
         monkeypatch.setattr(simulators.process, "seconds", 2.0)
     ended, started = simulators.process.ended, time.perf_counter()
     judged = simulators.judge(ToolCall("Rogue", {"deed": deed}), {"output": "done"})
-    assert (judged.correct, judged.result) == (False, None)
+    assert (judged.correct, judged.result) == ([], None)
     assert time.perf_counter() - started < (worker.SECONDS if deed == "sleep" else 6 * worker.SECONDS)
     assert simulators.process.ended == ended + 1
     monkeypatch.undo()

@@ -8,7 +8,7 @@ import pytest
 
 from envs.bfcl.memory_exam import VectorMemoryExam
 from envs.bfcl.memory_tools import Memory
-from envs.bfcl.vectors import MemoryAPI_vector
+from envs.bfcl.vectors import vector_memory
 from envs.errors import UserError
 from envs.exams import EXAMS
 from envs.task import JSON, ToolCall
@@ -108,4 +108,4 @@ def test_hostile_calls_are_results_and_a_memory_stays_small(exam: VectorMemoryEx
 def test_without_a_model_the_suite_says_what_it_needs(embed: Embedder) -> None:
     with pytest.raises(UserError, match="--embeddings FOLDER"):
         EXAMS.make("bfcl-v4-memory-vector", {"data": None, "embeddings": None})
-    assert Memory(MemoryAPI_vector(None, embed), ()).snapshot()["core_memory"] == {"next_id": 0, "store": {}}
+    assert Memory(vector_memory(None, embed), ()).snapshot()["core_memory"] == {"next_id": 0, "store": {}}

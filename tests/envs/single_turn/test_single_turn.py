@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from envs.bfcl.answers import check
-from envs.bfcl.single_turn import CATEGORIES, MAX_TEXT, SingleTurnExam, SingleTurnItem
+from envs.bfcl.single_turn import CATEGORIES, SingleTurnExam, SingleTurnItem
 from envs.dialects import DIALECTS
 from envs.dialogue import Message
 from envs.exams import EXAMS, Mark
@@ -93,7 +92,7 @@ def test_quoted_arguments_and_thoughts_are_no_calls_here_as_officially(exam: Sin
 
 
 HOSTILE: list[JSON] = [
-    *("__import__('os').system('touch hacked')", "\ud83d", "\x00", "{}", "{{" * 900, "[" * 1900, "x" * (MAX_TEXT + 1)),
+    *("__import__('os').system('touch hacked')", "\ud83d", "\x00", "{}", "{{" * 900, "[" * 1900, "x" * 4001),
     "new ArrayList<>() {{" + " " * 1900,
     "new HashMap<" + "<" * 900 + ">" * 900,
     'new HashMap<>() {{ put("' * 80,
@@ -116,17 +115,23 @@ def test_hostile_values_are_wrong_and_quickly_so(exam: SingleTurnExam, category:
 
 
 def test_a_pattern_that_takes_for_ever_is_ended(exam: SingleTurnExam) -> None:
-    convert = exam.converter("javascript")
-    assert convert("[1, 2]", "array", "integer") == [1, 2]
-    with pytest.raises(ValueError, match="cannot be read"):
-        convert("[[" + "],[" * 60, "array", "array")
-    assert convert("true", "Boolean", None) is True, "the next value gets a new process"
+    question = next(
+        question
+        for question in exam.items()
+        if question.category == "simple_javascript"
+        and any(each["type"] == "array" for each in question.entry["function"][0]["parameters"]["properties"].values())
+    )
+    properties = question.entry["function"][0]["parameters"]["properties"]
+    name = next(name for name, each in properties.items() if each["type"] == "array")
+    (truth,) = ground_truth(question, random.Random(0))
+    endless = ToolCall(truth.name, {**truth.arguments, name: "[[" + "],[" * 60})
+    assert verdict(question, [endless]) == "the values take too long to read"
+    assert verdict(question, [truth]) is None, "the next answer gets a new process"
 
 
-def test_what_cannot_be_compared_is_wrong() -> None:
+def test_what_cannot_be_compared_is_wrong(exam: SingleTurnExam) -> None:
     schema = {"type": "dict", "properties": {"a": {"type": "nonsense"}, "b": {"type": "array"}}, "required": []}
-    functions = [{"name": "f", "parameters": schema}]
+    entry = {"function": [{"name": "f", "parameters": schema}]}
     for arguments in ({"a": 1}, {"b": [1]}, {"c": 1}):
-        answers = [{"f": {key: [1] for key in arguments}}]
-        assert check(functions, [ToolCall("f", arguments)], answers) is not None
-    assert json.dumps(check(functions, [ToolCall("g" * 500, {})], [{"f": {}}])).count("g") == 80
+        item = SingleTurnItem(exam, "simple_python", entry, [{"f": {key: [1] for key in arguments}}])
+        assert verdict(item, [ToolCall("f", arguments)]) is not None
