@@ -12,7 +12,7 @@ import ray.util
 from envs.errors import SealError
 from envs.roles import SOLVER
 from policies.engine import BASE
-from policies.engine.choice import default_kind
+from policies.engine.choice import choose_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
@@ -76,7 +76,7 @@ class Agent:
     def make_proposer(self, kind: Any, **options: Any) -> Any:
         """A proposer of this class that samples with this agent."""
         spec, form = self.spec, ChatFormat.load(self.model.path, self.model.dialect)
-        constrained = (default_kind() if spec.engine_kind == "auto" else spec.engine_kind) == "vllm"
+        constrained = choose_kind(spec.engine_kind) == "vllm"
         writing = Writing(context=spec.context, max_tokens=spec.response, constrained=constrained)
         return kind(self.connect, form, writing, policy=self.policy, **options)
 

@@ -30,6 +30,13 @@ def default_kind() -> str:
     return "vllm" if importlib.util.find_spec("vllm") else "transformers"
 
 
+def choose_kind(asked: str) -> str:
+    """`asked`; "auto" is `default_kind`. Raises `UserError` for another kind."""
+    kind = default_kind() if asked == "auto" else asked
+    check_known("engine", KINDS, kind)
+    return kind
+
+
 def choose_dtype(asked: str | None = None, *, on_gpu: bool | None = None) -> str:
     """The type in which a model is computed: `asked`, but float32 on a CPU without products in that type.
 
@@ -70,9 +77,7 @@ async def start_engine(
     has `tensor_parallel` ranks, each on a GPU or in a process of its own.
     Raises `UserError` for an unknown or missing kind, or a share without room for one dialogue.
     """
-    kind = default_kind() if kind == "auto" else kind
-    check_known("engine", KINDS, kind)
-    if kind == "transformers":
+    if choose_kind(kind) == "transformers":
         from policies.engine.transformers_engine import TransformersEngine, TransformersSettings
 
         settings = TransformersSettings(model.path, context, choose_dtype(dtype), concurrent, threads=threads)

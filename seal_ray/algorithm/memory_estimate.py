@@ -12,7 +12,7 @@ from pathlib import Path
 from envs.errors import UserError
 from envs.roles import SOLVER
 from policies.engine.buckets import BUCKET
-from policies.engine.choice import DTYPES, cache_bytes, choose_dtype, default_kind, dialogue_cache_bytes, working_bytes
+from policies.engine.choice import DTYPES, cache_bytes, choose_dtype, choose_kind, dialogue_cache_bytes, working_bytes
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder, open_model
 from seal_ray.config.resolve import LORA_TARGETS, AgentSpec, RunSpec
@@ -205,8 +205,7 @@ def check_parts(needed: Iterable[Part], there: Available, *, spec: RunSpec) -> N
         )
     if not there.gpus:
         return
-    kind = default_kind() if engine.kind == "auto" else engine.kind
-    if kind == "vllm" and not engine.num_gpus_per_engine:
+    if choose_kind(engine.kind) == "vllm" and not engine.num_gpus_per_engine:
         raise UserError(
             "engine.num_gpus_per_engine: 0 sets no GPU aside, and vLLM computes on this machine's; set it, and "
             "engine.gpu_memory_share if engines or learners share one."

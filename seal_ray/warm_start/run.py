@@ -18,7 +18,7 @@ from envs.received import read_json_object
 from envs.roles import SOLVER
 from envs.sources import get_source
 from envs.text_space import UnicodeText
-from policies.engine.choice import choose_dtype, default_kind
+from policies.engine.choice import choose_dtype, choose_kind
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
@@ -215,7 +215,7 @@ class _Run:
             split="dev",
             tasks=choose_tasks(source, "dev", limit=self._plan.tasks, difficulty=difficulty),
             budgets=Budgets(prompt=room, response=min(self._solver.response, room), context=room),
-            engine=default_kind() if self._engine.kind == "auto" else self._engine.kind,
+            engine=choose_kind(self._engine.kind),
             dtype=choose_dtype(self._engine.dtype),
             concurrent=self._engine.concurrent,
             threads=self._engine.threads,
