@@ -16,6 +16,7 @@ import torch
 import torch.multiprocessing as mp
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from policies.engine.buckets import SharedBuffer, checksum, open_buffer
 from seal_ray.grpo.attention import choose_attention
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.grpo.packing import collate
@@ -76,36 +77,28 @@ def gradient_errors(device: str) -> tuple[float, float]:
     return float((shared - exact).norm() / exact.norm()), float((apart - exact).norm() / exact.norm())
 
 
-def checksum(tensor: torch.Tensor) -> int:
-    """A sum in which every word counts with its place, exact in any order of addition."""
-    words = tensor.flatten().view(torch.int32).long()
-    places = torch.arange(1, len(words) + 1, device=words.device)
-    return int((words * places).sum())
-
-
-def receive(tensors: Any, sums: Any) -> None:
-    """The other process: it maps the sender's memory and returns checksums."""
-    while (tensor := tensors.get()) is not None:
-        sums.put(checksum(tensor))
+def receive(sent: Any, proven: Any, device: str) -> None:
+    """The other process, as an engine: it opens the sender's buffers and compares their checksums."""
+    while (message := sent.get()) is not None:
+        handle, shapes, dtype, expected = message
+        proven.put(len(open_buffer(handle, shapes, dtype, expected, torch.device(device, 0))))
 
 
 def hand_over(size: int, device: str) -> Iterator[tuple[str, str]]:
-    """Hands `size` bytes to another process (by CUDA's handles on a GPU), which proves what it has got."""
+    """Hands `size` bytes to another process in a buffer (by CUDA's handles on a GPU), which proves what it has got."""
     tensor = torch.randn(size // 2, device=device).bfloat16()
     context = mp.get_context("spawn")
-    tensors, sums = context.Queue(), context.Queue()
-    process = context.Process(target=receive, args=(tensors, sums))
+    sent, proven = context.Queue(), context.Queue()
+    process = context.Process(target=receive, args=(sent, proven, device), daemon=True)
     process.start()
-    received = []
     for part in (tensor[:2], tensor):  # its start does not count
         started = time.perf_counter()
-        tensors.put(part)
-        received.append(sums.get())
+        shared = SharedBuffer({"weight": part})
+        sent.put((shared.handle, {"weight": tuple(part.shape)}, "bfloat16", shared.checksum))
+        proven.get(timeout=300)  # the other process raises and ends if it has got other weights
         seconds = time.perf_counter() - started
-    tensors.put(None)
+    sent.put(None)
     process.join()
-    if received != [checksum(tensor[:2]), checksum(tensor)]:
-        raise SystemExit("the other process has got other weights")
     yield f"{size >> 20} MiB proven in another process", f"{seconds:.2f} s"
     yield "checksum", f"{size / timed(lambda: checksum(tensor), device) / 1e9:.1f} GB/s"
 
