@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from seal_ray.report.files import RunFolder
-from tests.command_line import RunMain
 from tests.processes import seal_ray
 from tests.readme import example
 
@@ -44,9 +43,7 @@ def test_a_sweep_leaves_a_preset_to_train(cluster: str, tmp_path: Path) -> None:
     assert "rounds: 1" in seal_ray(*train, "--dry-run", cwd=tmp_path, RAY_ADDRESS=cluster)
 
 
-def test_a_table_of_the_paper_is_reproduced_and_the_same_command_resumes(
-    cluster: str, tmp_path: Path, run_main: RunMain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_the_paper_is_reproduced_and_the_same_command_resumes(cluster: str, tmp_path: Path) -> None:
     options = (*SMALL, "--seeds", "1", "--name", "main", "engine.kind=transformers")
     command = ("reproduce", "main", "--model", "tiny", *options)
     said = seal_ray(*command, cwd=tmp_path, RAY_ADDRESS=cluster, COLUMNS="200")
@@ -56,5 +53,5 @@ def test_a_table_of_the_paper_is_reproduced_and_the_same_command_resumes(
     assert [arm for arm, _ in tables[0]] == ["before training", "vanilla", "seal"]
     assert tables[0] == tables[1], "nothing is trained twice"
     assert "344 of 400" in again
-    monkeypatch.chdir(tmp_path)
-    assert "runs/main/tiny has other settings" in run_main(*command, "training.lr=1e-5", code=2)
+    refused = seal_ray(*command, "training.lr=1e-5", cwd=tmp_path, RAY_ADDRESS=cluster, code=2)
+    assert "runs/main/tiny has other settings" in refused

@@ -183,6 +183,7 @@ RAISED = """Failure # 1 (occurred at 2026-01-01_00-00-00)
 ValueError: earlier: it was another
 Failure # 2 (occurred at 2026-01-01_00-00-01)
 ray::SealTrial.train() (pid=1, ip=10.0.0.1, actor_id=aa)
+KeyError: 'its cause'
   File "seal.py", line 9, in _check_ratio
     raise RatioError(text)
 seal_ray.training.learner.RatioError: learner: before its first step
@@ -198,7 +199,7 @@ The actor died unexpectedly before finishing this task.
     ("text", "error"),
     [
         (RAISED, "RatioError: learner: before its first step"),
-        (DIED, "The actor died unexpectedly before finishing this task."),
+        (RAISED + DIED, "The actor died unexpectedly before finishing this task."),
         ("", "it left no message"),
     ],
 )

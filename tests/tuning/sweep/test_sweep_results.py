@@ -110,12 +110,12 @@ def test_the_decisive_parameter_is_above_chance_and_others_are_not() -> None:
 
 def test_importances_of_random_scores_are_rarely_above_chance() -> None:
     above = 0
-    for seed in range(8):
+    for seed in range(12):
         rng = random.Random(seed)
         points: list[list[Value]] = [[10 ** rng.uniform(-5, -3), "none", rng.randint(1, 5)] for _ in range(16)]
         values = importances([RATE, MODE, EVERY], points, [rng.random() for _ in points])
         above += sum(share > by_chance for share, by_chance in values.values())
-    assert above <= 3, "5 % of 16 are 1"
+    assert above <= 1, "5 % of 24"
 
 
 def test_few_trials_or_equal_ones_say_nothing() -> None:
