@@ -11,8 +11,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
-BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-"""Language and content of each block."""
+def blocks(text: str) -> list[tuple[str, str]]:
+    """Language and content of each block."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+BLOCKS = blocks(TEXT)
 
 
 def commands() -> list[list[str]]:

@@ -1,6 +1,5 @@
 """The pages: every path in their tables of where to go is there, and every command of theirs can be given."""
 
-import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import typer
 
 from seal_ray.cli.app import add_commands_of_other_floors, app
 from seal_ray.config.presets import parse_words, preset_names
+from tests.readme import blocks
 
 ROOT = Path(__file__).parent.parent
 OURS = ("envs", "policies", "seal_ray", "tuning", "tests", "examples")
@@ -29,9 +29,10 @@ def named(page: Path) -> Iterator[tuple[str, str]]:
             before = name.rpartition("/")[0] or before
 
 
-def test_there_are_such_tables() -> None:
+def test_there_are_such_tables_and_many_commands() -> None:
     assert {page.stem for page in PAGES} >= {"world", "solver", "training", "serving"}
     assert sum(len(list(named(page))) for page in PAGES) > 60
+    assert sum(len(list(commands(page))) for page in WITH_COMMANDS) > 90
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -48,9 +49,7 @@ def test_no_path_in_a_table_is_dead(page: Path) -> None:
 
 def commands(page: Path) -> Iterator[list[str]]:
     """The words behind `seal-ray` in each line of the page's blocks that calls it, up to what ends a command."""
-    for language, block in re.findall(
-        r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    ):
+    for language, block in blocks(page.read_text(encoding="utf-8")):
         for line in block.replace("\\\n", " ").splitlines() if language in ("", "bash") else ():
             if not re.match(r"(?:[^#']*[\s/])?seal-ray ", line):
                 continue
@@ -88,19 +87,14 @@ def test_every_command_can_be_given(page: Path) -> None:
             assert arm in preset_names("method"), words
 
 
-def test_there_are_many_commands() -> None:
-    assert sum(len(list(commands(page))) for page in WITH_COMMANDS) > 90
-
-
 def test_the_legend_has_every_letter_of_a_shape() -> None:
     legend = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("| letter |")[2]
     known = set(re.findall(r"^\| `(\w)` \|", legend, re.MULTILINE))
     named = set()
     for floor in ("envs", "policies", "seal_ray", "tuning", "examples"):
         for path in (ROOT / floor).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else ""
-                named |= set("".join(re.findall(r"[a-z]_(1?[A-Z]{1,3}1?[A-Z]?)$", name)))
+            for letters in re.findall(r"\b\w*[a-z]_(1?[A-Z]{1,3}1?[A-Z]?)\b", path.read_text(encoding="utf-8")):
+                named |= set(letters)
     assert named
     assert named <= known
 

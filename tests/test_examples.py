@@ -38,12 +38,8 @@ def test_a_round_is_played_learnt_and_played_again_without_ray() -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     said = done.stdout
-    assert re.findall(r"^(before|after)\s+(plain|guided)\s+success +[\d.]+%", said, re.MULTILINE) == [
-        ("before", "plain"),
-        ("before", "guided"),
-        ("after", "plain"),
-        ("after", "guided"),
-    ]
+    lines = re.findall(r"^(before|after)\s+(plain|guided)\s+success +[\d.]+%", said, re.MULTILINE)
+    assert lines == [(when, shown) for when in ("before", "after") for shown in ("plain", "guided")]
     rows, dialogues, tokens = map(int, re.findall(r"learnt from (\d+) of (\d+) dialogues, (\d+) sampled", said)[0])
     assert 0 < rows <= dialogues == 24
     assert tokens > rows
@@ -94,9 +90,10 @@ def test_a_reader_takes_it_in_at_one_go(example: Path, most: int) -> None:
     assert len(example.read_text(encoding="utf-8").splitlines()) <= most
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "examples" / "experiments").rglob("*.yaml")), ids=lambda path: path.stem
-)
+EXPERIMENTS = sorted((ROOT / "examples" / "experiments").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_an_arm_of_an_experiment_can_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = make_config(["tiny-rare", str(path)])

@@ -15,21 +15,19 @@ README = Path(__file__).parent.parent / "README.md"
 SUMMARY = RESULTS.parent / "results.md"
 PAGES = [page for page in sorted(RESULTS.glob("*.md")) if page.stem != "PROVENANCE"]
 """PROVENANCE.md has what was tried before: no file keeps these runs."""
+WRITTEN = {
+    "GRPO": "static-tasks",
+    "curator": "coevolved",
+    "writer": "genenv",
+    "both": "seal-genenv",
+    "placebo": "genenv-placebo",
+}
 ARMS = {
     "`tiny-rare`": ("tiny-rare", {"GRPO": "vanilla", "rules": "rules", "curator": "coevolved", "placebo": "placebo"}),
     "`tiny`": ("tiny", {"GRPO": "vanilla", "rules": "rules", "curator": "coevolved", "placebo": "placebo"}),
     "SmolLM2": ("smollm2", {"GRPO": "vanilla", "curator": "coevolved", "placebo": "placebo"}),
     "SmolLM2, half on BFCL": ("smollm2-bfcl", {"GRPO": "vanilla", "curator": "coevolved", "placebo": "placebo"}),
-    "written tasks (GenEnv)": (
-        "written-tasks",
-        {
-            "GRPO": "static-tasks",
-            "curator": "coevolved",
-            "writer": "genenv",
-            "both": "seal-genenv",
-            "placebo": "genenv-placebo",
-        },
-    ),
+    "written tasks (GenEnv)": ("written-tasks", WRITTEN),
     "`tiny`, SEAL": ("seal-vanilla", {"GRPO": "vanilla", "rules": "seal"}),
     "`tiny`, all arms": ("all-arms", {"GRPO": "vanilla", "rules": "rules", "curator": "coevolved"}),
 }

@@ -29,20 +29,10 @@ class Drawing:
 
 def test_forks_draw_ids_of_their_own() -> None:
     """In a pytest of its own: workers are no forks if a test has changed a variable that the server had read."""
-    command = (
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-o",
-        "python_functions=check_*",
-        "-p",
-        "no:cacheprovider",
-        __file__,
-    )
-    own = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SEAL_RAY_TESTS", "RAY_"))
-    }
+    options = ("-q", "-o", "python_functions=check_*", "-p", "no:cacheprovider")
+    others = ("PYTEST_", "SEAL_RAY_TESTS", "RAY_")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    command = (sys.executable, "-m", "pytest", *options, __file__)
     done = subprocess.run(command, env=own, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "1 passed" in done.stdout

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,17 @@ FORBIDDEN = {
     "seal_ray": {"tuning"},
 }
 """Floor → what no module of it may import."""
+FLOORS = (*FORBIDDEN, "tuning")
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
 
 
 def modules(floor: str) -> Iterator[Path]:
@@ -23,7 +35,7 @@ def modules(floor: str) -> Iterator[Path]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (name.name.split(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -38,20 +50,8 @@ def test_imports_go_downward(floor: str) -> None:
 
 
 LAYERS = (
-    *(
-        "metrics",
-        "state",
-        "statistics",
-        "rllib",
-        "config",
-        "grpo",
-        "report",
-        "evaluation",
-        "rollout",
-        "training",
-        "agent",
-    ),
-    *("proposing", "algorithm", "run", "exams", "warm_start", "serving", "cli"),
+    *("metrics", "state", "statistics", "rllib", "config", "grpo", "report", "evaluation", "rollout", "training"),
+    *("agent", "proposing", "algorithm", "run", "exams", "warm_start", "serving", "cli"),
 )
 """The layers of `seal_ray`, from the bottom."""
 
@@ -61,7 +61,7 @@ def test_imports_inside_seal_ray_go_downward() -> None:
         layer = path.relative_to(ROOT).with_suffix("").parts[1]
         if layer == "__init__":
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("seal_ray."):
                 other = node.module.split(".")[1]
                 below = LAYERS.index(other) <= LAYERS.index(layer)
@@ -74,13 +74,13 @@ def _is_for_types(path: Path, node: ast.ImportFrom) -> bool:
         isinstance(block, ast.If)
         and ast.unparse(block.test) == "TYPE_CHECKING"
         and node.lineno in range(block.lineno, (block.end_lineno or 0) + 1)
-        for block in ast.parse(path.read_text(encoding="utf-8")).body
+        for block in tree_of(path).body
     )
 
 
 def imports_of(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
     """The modules of ours that a file imports, wherever the import stands: in a function, or for type checkers only."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module in known:
@@ -101,7 +101,7 @@ def reached(start: str, edges: Mapping[str, set[str]]) -> set[str]:
 
 def test_no_more_than_two_files_import_each_other() -> None:
     known = {}
-    for floor in (*FORBIDDEN, "tuning"):
+    for floor in FLOORS:
         for path in modules(floor):
             parts = path.relative_to(ROOT).with_suffix("").parts
             known[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -116,11 +116,11 @@ def test_no_more_than_two_files_import_each_other() -> None:
 def test_the_built_in_sources_are_named_in_few_places() -> None:
     """Code depends on the source interface: three files outside of its folder and the registry may name a source."""
     at_home = ("envs/bfcl/", "envs/toolworld/", "envs/hidden_conventions.py", "envs/sources.py")
-    files = [path for floor in (*FORBIDDEN, "tuning", "examples") for path in modules(floor)]
+    files = [path for floor in (*FLOORS, "examples") for path in modules(floor)]
     naming = [
         str(path.relative_to(ROOT))
         for path in files
-        if re.search("bfcl|toolworld", path.read_text(encoding="utf-8"), re.IGNORECASE)
+        if re.search("bfcl|toolworld", text_of(path), re.IGNORECASE)
         and not str(path.relative_to(ROOT)).startswith(at_home)
     ]
     assert len(naming) <= 3, naming
@@ -149,37 +149,25 @@ def test_every_public_name_of_the_world_loads() -> None:
         _ = envs.Nothing
 
 
-@pytest.mark.parametrize("floor", ["envs", "policies", "seal_ray", "tuning", "tests"])
+@pytest.mark.parametrize("floor", [*FLOORS, "tests"])
 def test_rooms_stay_small_and_say_what_they_are(floor: str) -> None:
     for path in modules(floor):
-        text = path.read_text(encoding="utf-8")
-        assert text.count("\n") <= 400, path
-        if path.name != "__init__.py" or text:
-            assert ast.get_docstring(ast.parse(text)), path
+        assert text_of(path).count("\n") <= 400, path
+        if path.name != "__init__.py" or text_of(path):
+            assert ast.get_docstring(tree_of(path)), path
 
 
-@pytest.mark.parametrize("floor", ["envs", "policies", "seal_ray", "tuning"])
+@pytest.mark.parametrize("floor", FLOORS)
 def test_functions_stay_short(floor: str) -> None:
     for path in modules(floor):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < 60, f"{path}: {node.name}"
 
 
-def test_the_installed_stack_is_the_pinned_one_and_works_on_cpu() -> None:
-    program = (
-        "import importlib.util, torch, ray, transformers, peft\n"
-        "from transformers import AutoModelForCausalLM\n"
-        "assert importlib.util.find_spec('vllm') and importlib.util.find_spec('bfcl_eval')\n"
-        "print(ray.__version__, torch.__version__.split('+')[0])"
-    )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout.split()[-2:] == ["2.60.0", "2.13.0"]
-
-
 def private_names(path: Path) -> Iterator[str]:
     """The private names that a file reads from another object or imports."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -201,7 +189,7 @@ PATCHING = ("setattr", "delattr", "getattr", "hasattr")
 
 
 def test_tests_use_no_private_names() -> None:
-    defined = "\n".join(path.read_text(encoding="utf-8") for floor in (*FORBIDDEN, "tuning") for path in modules(floor))
+    defined = "\n".join(text_of(path) for floor in FLOORS for path in modules(floor))
     ours = set(re.findall(r"\b_[a-zA-Z]\w*", defined))
     ours.remove("_exit")  # which is the standard library's
     assert not [(path, name) for path in modules("tests") for name in private_names(path) if name in ours]

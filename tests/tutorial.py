@@ -6,18 +6,18 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.readme import blocks
+
 PAGE = Path(__file__).parent.parent / "docs" / "tutorial.md"
 
 
-def blocks() -> list[tuple[str, str]]:
-    """Language and content of each block."""
-    return re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+BLOCKS = blocks(PAGE.read_text("utf-8"))
 
 
 def play(folder: Path) -> str:
     """Runs the page in a folder, and returns what its commands printed. Raises an `AssertionError` if one fails."""
     script = ["set -e"]
-    for language, content in blocks():
+    for language, content in BLOCKS:
         if language == "python":
             name = content.removeprefix("# ").split("\n", 1)[0]
             (folder / name).write_text(content, "utf-8")
@@ -33,7 +33,7 @@ def play(folder: Path) -> str:
 def missing_lines(output: str) -> list[str]:
     """The lines that the page shows and that were not printed, up to a "…"; any number fits any other."""
     printed = {_without_numbers(line) for line in output.splitlines()}
-    shown = [line for language, content in blocks() if language == "text" for line in content.splitlines()]
+    shown = [line for language, content in BLOCKS if language == "text" for line in content.splitlines()]
     return [line for line in shown if not any(each.startswith(_without_numbers(line)) for each in printed)]
 
 

@@ -22,7 +22,7 @@ from envs.bfcl.tasks import load_tasks
 from envs.bfcl.tools import DOCUMENT_FILES, all_tools, tools_of
 from envs.bfcl.world import Simulators, simulators_of
 from envs.dialects import DIALECTS, Dialect
-from envs.dialogue import Dialogue, Protocol
+from envs.dialogue import Dialogue
 from envs.interface import Interface
 from envs.interface.value import RecoveryLevel
 from envs.task import JSON, Category, Task, Turn
@@ -82,42 +82,35 @@ class Worst:
     step_of: str = ""
     held: float = 0.0
     held_of: str = ""
-    shown: int = 0
     steps: int = 0
-    calls: int = 0
 
     def play(self, where: str, dialogue: Dialogue, completions: Sequence[str]) -> None:
         """Plays the completions, as far as the dialogue goes."""
         gc.collect()
         start = tracemalloc.get_traced_memory()[0] if self.memory else 0
         dialogue.reset()
-        shown = 0
         for index, completion in enumerate(completions):
             if dialogue.over:
                 break
             label = f"{where}, step {index}: {completion[:90]!a}"
             print(label, file=sys.stderr, flush=True)
-            observation = self._step(label, dialogue, f"{completion} ")  # a text of its own, as a model's would be
-            shown += len(observation)
-        self.shown = max(self.shown, shown)
+            self._step(label, dialogue, f"{completion} ")  # a text of its own, as a model's would be
         if self.memory:
             gc.collect()
             held = (tracemalloc.get_traced_memory()[0] - start) / 2**20
             if held > self.held:
                 self.held, self.held_of = held, where
-        self.calls += sum(len(step.calls) for turn in dialogue.trace.turns for step in turn)
 
-    def _step(self, label: str, dialogue: Dialogue, completion: str) -> str:
+    def _step(self, label: str, dialogue: Dialogue, completion: str) -> None:
         if self.memory:
             tracemalloc.reset_peak()
         held, started = tracemalloc.get_traced_memory()[0], time.thread_time()
-        observation, *_ = dialogue.step(completion)
+        dialogue.step(completion)
         took = time.thread_time() - started
         cost = (tracemalloc.get_traced_memory()[1] - held) / 2**20 if self.memory else took
         self.steps += 1
         if cost > self.step:
             self.step, self.step_of = cost, label
-        return observation
 
 
 def filled(dialect: Dialect, calls: Calls) -> str:
@@ -150,25 +143,6 @@ def grown(worst: Worst) -> None:
             worst.play(f"{name}: {calls[-1].name}", dialogue, [*grow, filled(COMPACT, calls), "Done."])
 
 
-def protocols(worst: Worst) -> None:
-    """Each dialect and protocol with all feedback: thousands of calls that fail, are held out, unknown, ill-formed."""
-    task = next(
-        task for task in load_tasks().values() if simulators_of(task).padded and "GorillaFileSystem" in task.classes
-    )
-    floods: Sequence[Calls] = (
-        [call("ls")], [call("cd", folder="x")], [call("cd", folder=3)], [call("cd", **{f"a{i}": 0 for i in range(20)})],
-        [call("nothing")], [call("\U000e0001" * 20)], [call("get_user_tickets")], [call("pwd"), call("nothing")],
-        [call("cd", **{f"a{i}": 0 for i in range(5_000)})], [call("\U000e0001" * 7_000)],
-    )  # fmt: skip
-    for dialect in DIALECTS.values():
-        for protocol in Protocol:
-            completions = [filled(dialect, calls) for calls in floods]
-            completions += [f"{text}{{" for text in completions[:2]] + [dialect.render_calls([call("pwd")])]
-            for chosen in (task, everything(True)):
-                dialogue = Dialogue(chosen, dialect=dialect, protocol=protocol, interface=FEEDBACK, context=CONTEXT)
-                worst.play(f"{dialect.name} {protocol}", dialogue, completions)
-
-
 FEEDBACK = Interface(recovery=RecoveryLevel.SCHEMA)
 
 
@@ -191,12 +165,7 @@ def accumulated(worst: Worst) -> None:
         worst.play(f"accumulated {name}", dialogue, ([text] * 20 + ["Done."]) * TURNS)
 
 
-PARTS: Mapping[str, Callable[[Worst], None]] = {
-    "arguments": arguments,
-    "grown": grown,
-    "protocols": protocols,
-    "accumulated": accumulated,
-}
+PARTS: Mapping[str, Callable[[Worst], None]] = {"arguments": arguments, "grown": grown, "accumulated": accumulated}
 
 
 def main(part: str, measure: str, every: str) -> None:
@@ -211,8 +180,7 @@ def main(part: str, measure: str, every: str) -> None:
     if worst.memory:
         tracemalloc.start()
     PARTS[part](worst)
-    found = vars(worst) | {"rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-    print(json.dumps(found))
+    print(json.dumps(vars(worst)))
 
 
 if __name__ == "__main__":

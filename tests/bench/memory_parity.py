@@ -28,33 +28,10 @@ from tests.envs.official import as_source
 from tests.policies.tiny_encoder import WORDS, make_encoder
 
 KEYS = [
-    "name",
-    "first_name",
-    "home_city",
-    "city",
-    "a",
-    "a_1",
-    "Name",
-    "first name",
-    "_x",
-    "x_",
-    "größe",
-    "",
-    "x1",
-    "2x",
+    *("name", "first_name", "home_city", "city", "a", "a_1", "Name", "first name", "_x", "x_", "größe", "", "x1", "2x")
 ]
 TEXTS = [
-    "Michael",
-    "35",
-    "lives in Seattle",
-    "x" * 299,
-    "x" * 301,
-    "y" * 1999,
-    "y" * 2001,
-    "",
-    "'\"\\",
-    "é\n",
-    "z" * 6000,
+    *("Michael", "35", "lives in Seattle", "x" * 299, "x" * 301, "y" * 1999, "y" * 2001, "", "'\"\\", "é\n", "z" * 6000)
 ]
 QUERIES = ["name", "first name city", "home_city", "CITY city", "nothing", "", "a"]
 ODD: list[Any] = [None, 1, True, 2.5, ["name"], {"name": 1}, -1]

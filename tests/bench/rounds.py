@@ -61,11 +61,7 @@ class _Alone:
         self._runner = asyncio.Runner()
         self._version = 0
         starting = start_engine(
-            default_kind(),
-            solver.model,
-            context=solver.spec.context,
-            dtype=engine.dtype,
-            concurrent=engine.concurrent,
+            default_kind(), solver.model, context=solver.spec.context, dtype=engine.dtype, concurrent=engine.concurrent
         )
         self._engine: Engine = self._runner.run(starting)
 

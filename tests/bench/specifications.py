@@ -1,15 +1,13 @@
-"""`python -m tests.bench.specifications -n NUMBER`: a random writer's specifications, composed, checked and counted.
+"""A random writer's specifications, composed, checked and counted.
 
 Each is rejected with a reason, or yields a task that is checked from outside: a dialogue plays its ground truth, and
 again without each of its calls; it is compared with generated tasks of dev and test, and all of BFCL's; and it is
 composed again from its id.
 """
 
-import argparse
 import json
 import random
 import re
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -67,12 +65,12 @@ def check_reason(reason: str) -> None:
     assert reason.isprintable()
 
 
-def check_task(made: Composition, *, calls: bool = True) -> None:
-    """Asserts that the ground truth passes, and, with `calls`, that no turn passes without each of its calls."""
+def check_task(made: Composition) -> None:
+    """Asserts that the ground truth passes, and that no turn passes without each of its calls."""
     task = made.task
     assert play_ground_truth(task).success, task.id
     for index, turn in enumerate(task.turns):
-        for place in range(len(turn.ground_truth) if calls else 0):
+        for place in range(len(turn.ground_truth)):
             actions = _actions(task)
             actions[index] = [(*turn.ground_truth[:place], *turn.ground_truth[place + 1 :]) or (USELESS,)]
             assert not play(task, actions).turn_diagnoses[index].verdict.passed, (
@@ -106,73 +104,24 @@ def check_again(made: Composition, specification: TaskSpecification) -> None:
 
 @dataclass
 class Counted:
-    """What specifications came to. Times are CPU seconds."""
+    """What specifications came to: composed tasks by category, and rejections by reason."""
 
     composed: Counter[str] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    turns: Counter[int] = field(default_factory=Counter)
-    calls: int = 0
-    keys: set[str] = field(default_factory=set)
-    reading: float = 0.0
-    composing: float = 0.0
-    slowest: float = 0.0
 
     def add(self, specification: TaskSpecification, seed: int) -> None:
         """Composes a specification, checks what comes of it, and counts it."""
-        text = specification.dump()
-        started = time.process_time()
-        assert read_specification(text) == specification
-        read = time.process_time()
+        assert read_specification(specification.dump()) == specification
         made = compose(specification, seed)
-        spent = time.process_time() - read
-        self.reading, self.composing = self.reading + read - started, self.composing + spent
-        self.slowest = max(self.slowest, spent)
-        self.keys.add(specification.key)
         if not isinstance(made, Rejected):
             shared = known_tasks().shared(made)
             if shared is not None:
                 made = Rejected(f"specification: its task shares {shared.partition('(')[0]}… with another.")
         if isinstance(made, Rejected):
             check_reason(made.reason)
-            self.rejected[specification.category] += 1
             self.reasons[re.sub(r"turn \d+|the call \w+|\w+\.\w+|not need \w+", "…", made.reason)] += 1
             return
         check_task(made)
         check_apart(made)
         check_again(made, specification)
         self.composed[specification.category] += 1
-        self.turns[specification.depth] += 1
-        self.calls += sum(len(turn.ground_truth) for turn in made.task.turns)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-n", type=int, default=10_000, help="specifications")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args()
-    counted = Counted()
-    for number in range(given.first, given.first + given.n):
-        try:
-            counted.add(random_specification(given.seed, number), number)
-        except BaseException:
-            print(f"specification {number} of seed {given.seed}", flush=True)
-            raise
-        if number % 1_000 == 999:
-            print(f"… {number + 1 - given.first}", flush=True)
-    print(f"{given.n} specifications, {len(counted.keys)} different; tasks: {counted.composed.total()}")
-    print(f"composed: {dict(counted.composed)}; rejected: {dict(counted.rejected)}")
-    print(
-        f"calls of ground truths, each needed: {counted.calls}; tasks by turns: {dict(sorted(counted.turns.items()))}"
-    )
-    for reason, count in counted.reasons.most_common():
-        print(f"{count:6d}  {reason}")
-    print(
-        f"reading {1e3 * counted.reading / given.n:.2f} ms, composing {1e3 * counted.composing / given.n:.1f} ms, "
-        f"at most {1e3 * counted.slowest:.0f} ms of CPU"
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -6,11 +6,11 @@ Needs the packages beautifulsoup4, html2text and google-search-results. Prints t
 """
 
 import asyncio
+import contextlib
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envs.bfcl.web_search import Web
 from envs.task import JSON, ToolCall
 from tests.bench import single_turn_parity as single_turn
 from tests.envs.official import as_source
@@ -36,19 +36,8 @@ def fetch(**arguments: JSON) -> ToolCall:
 
 def calls_on(host: str) -> list[ToolCall]:
     """Searches and fetches that a server at `host` answers, possible ones and others."""
-    made = [
-        search(keywords=words)
-        for words in (
-            "tea",
-            "a b+c&d=e/f?#%20",
-            "Ünï 漢字 “x”",
-            "",
-            "nothing",
-            "bare",
-            "'\"\\\n",
-            "~*()!$,;:@[]{}|^`<>",
-        )
-    ]
+    words = ("tea", "a b+c&d=e/f?#%20", "Ünï 漢字 “x”", "", "nothing", "bare", "'\"\\\n", "~*()!$,;:@[]{}|^`<>")
+    made = [search(keywords=each) for each in words]
     made += [search(keywords="many", max_results=number) for number in (0, 1, 3, 100, -1, None, "3", 2.0, True, [1])]
     made += [search(keywords="tea", region=region) for region in ("de-de", "x x", None, 5, ["a", "b"], {"a": 1})]
     made += [search(keywords=odd) for odd in (None, 5, 2.5, True, ["tea", None], {"tea": 1})]
@@ -81,24 +70,15 @@ def compared(server: StandIn) -> Iterator[Compared]:
     server.found["many"] = [{"title": f"t{n}", "link": f"http://x/{n}", "snippet": f"«{n}»"} for n in range(12)]
     server.found["bare"] = [{"title": "t", "link": "http://x/"}]
     web = server.web()
-    try:
-        with Official() as official:
-            for snippet in (True, False):
-                yield from _compared(server, web, official, snippet)
-    finally:
-        web.close()
-
-
-def _compared(server: StandIn, web: Web, official: single_turn.Official, snippet: bool) -> Iterator[Compared]:
     calls = calls_on(server.host)
-    calls = calls if snippet else calls[:12]
-    for call in calls:
-        server.asked.clear()
-        ours = asyncio.run(web.execute(call, show_snippet=snippet)).text
-        asked = list(server.asked)
-        server.asked.clear()
-        (theirs,) = official.ask(backend=f"http://{server.host}", show_snippet=snippet, calls=[as_source(call)])
-        yield Compared(call, ours, theirs, asked == server.asked)
+    with contextlib.closing(web), Official() as official:
+        for snippet, call in [*((True, call) for call in calls), *((False, call) for call in calls[:12])]:
+            server.asked.clear()
+            ours = asyncio.run(web.execute(call, show_snippet=snippet)).text
+            asked = list(server.asked)
+            server.asked.clear()
+            (theirs,) = official.ask(backend=f"http://{server.host}", show_snippet=snippet, calls=[as_source(call)])
+            yield Compared(call, ours, theirs, asked == server.asked)
 
 
 def main() -> None:

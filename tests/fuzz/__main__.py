@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from typing import TypeVar
 
 from tests.fuzz import completions, received, requests
+from tests.fuzz.pieces import Tally
 
 STEP_S, DIALOGUE_MIB = 1.0, 256.0
 """Bounds of a step and a dialogue."""
@@ -24,7 +26,7 @@ FILE_S, FILE_MIB = 1.0, 256.0
 _PULSE = 10.0
 
 
-P = TypeVar("P", completions.Measured, requests.Sent, received.Read)
+T = TypeVar("T", bound=Tally)
 
 
 def main() -> int:
@@ -38,20 +40,16 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
     asked = given.n // 20 if given.requests is None else given.requests
+    files = given.n // 2 if given.files is None else given.files
+    commands = given.n // 400 if given.commands is None else given.commands
+    none = "-n 0 --requests 0"
     with ProcessPoolExecutor(given.processes, initializer=completions.warm_up) as pool:
-        played, escaped = run(
-            pool, completions.play_chunk, completions.Measured(), given.n, completions.CHUNK, "-n", given
-        )
-        sent, slipped = run(pool, requests.send_chunk, requests.Sent(), asked, requests.CHUNK, "-n 0 --requests", given)
-        none = "-n 0 --requests 0"
-        files = given.n // 2 if given.files is None else given.files
-        read, passed = run(
-            pool, received.read_chunk, received.Read(), files, received.CHUNK, f"{none} --commands 0 --files", given
-        )
-        commands = given.n // 400 if given.commands is None else given.commands
-        ended, failed = run(
-            pool, received.run_command, received.Read(), commands, 1, f"{none} --files 0 --commands", given
-        )
+        part = partial(run, pool, given)
+        played, escaped = part(completions.play_chunk, completions.Measured(), given.n, completions.CHUNK, "-n")
+        sent, slipped = part(requests.send_chunk, requests.Sent(), asked, requests.CHUNK, "-n 0 --requests")
+        again = f"{none} --commands 0 --files"
+        read, passed = part(received.read_chunk, received.Read(), files, received.CHUNK, again)
+        ended, failed = part(received.run_command, received.Read(), commands, 1, f"{none} --files 0 --commands")
     print(
         f"{played.completions:,} completions in {played.dialogues:,} dialogues, {played.calls:,} calls "
         f"({played.errors:,} errors)\n"
@@ -75,13 +73,13 @@ def main() -> int:
 
 def run(
     pool: ProcessPoolExecutor,
-    chunk: Callable[[int, int], P],
-    total: P,
+    given: argparse.Namespace,
+    chunk: Callable[[int, int], T],
+    total: T,
     count: int,
     size: int,
     option: str,
-    given: argparse.Namespace,
-) -> tuple[P, int]:
+) -> tuple[T, int]:
     """Runs the chunks that make up `count`; returns what they came to, and how many failed."""
     numbers = range(given.first, given.first - (-count // size))
     failures, told = 0, time.monotonic()

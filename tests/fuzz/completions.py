@@ -22,7 +22,7 @@ from envs.toolworld import generate
 from policies.prompting import ChatFormat
 from tests.bench.hostile_states import VALUES, hostile, usual
 from tests.fuzz.attacks import EXPRESSIONS, MARK, written
-from tests.fuzz.pieces import FRAGMENTS, REFERENCES, known_values, mutated, observations, sensible_call
+from tests.fuzz.pieces import FRAGMENTS, REFERENCES, Tally, known_values, mutated, observations, sensible_call
 from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer
 
 CHUNK = 1_000
@@ -34,26 +34,14 @@ _FAMILY = {"qwen": "Qwen3", "llama3_json": "Llama 3.1", "toolace": "ToolACE-2"}
 
 
 @dataclass
-class Measured:
-    """What chunks of completions came to. Times are seconds of CPU, memory is MiB of the process."""
+class Measured(Tally):
+    """The counts and costs of completions."""
 
     completions: int = 0
     calls: int = 0
     dialogues: int = 0
     errors: int = 0
-    slowest: float = 0.0
-    slowest_of: str = ""
-    grown: float = 0.0
     by_kind: Counter[str] = field(default_factory=Counter)
-
-    def add(self, other: Measured) -> None:
-        """Takes in what another part came to."""
-        for name in ("completions", "calls", "dialogues", "errors"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.by_kind += other.by_kind
-        self.grown = max(self.grown, other.grown)
-        if other.slowest > self.slowest:
-            self.slowest, self.slowest_of = other.slowest, other.slowest_of
 
 
 def play_chunk(seed: int, number: int) -> Measured:
@@ -110,9 +98,7 @@ def _play(rng: random.Random, measured: Measured, marker: Path) -> None:
         spent = time.thread_time() - started
         measured.completions += 1
         measured.by_kind[kind] += 1
-        if spent > measured.slowest:
-            measured.slowest = spent
-            measured.slowest_of = f"{kind}, {dialect.name}, {protocol}, {task.id}: {text[:80]!a}"
+        measured.time(spent, f"{kind}, {dialect.name}, {protocol}, {task.id}: {text[:80]!a}")
         observation.encode()
         assert reward == float(dialogue.success)
         assert (terminated or truncated) == dialogue.over == ("diagnosis" in info)

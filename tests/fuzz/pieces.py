@@ -5,12 +5,34 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from typing import Self
 
 from envs.bfcl.tasks import get_task, load_tasks
 from envs.bfcl.world import simulators_of
 from envs.dialogue import Dialogue
 from envs.task import JSON, Category, Parameter, ParameterType, Task, ToolCall
+
+
+@dataclass
+class Tally:
+    """The costs of what was tried: CPU seconds of the slowest, and MiB of memory. Parts add counters of their own."""
+
+    slowest: float = 0.0
+    slowest_of: str = ""
+    grown: float = 0.0
+
+    def time(self, seconds: float, of: str) -> None:
+        if seconds > self.slowest:
+            self.slowest, self.slowest_of = seconds, of
+
+    def add(self, other: Self) -> None:
+        """Adds the counters of another part, and keeps the larger costs."""
+        self.time(other.slowest, other.slowest_of)
+        self.grown = max(self.grown, other.grown)
+        for name in vars(self).keys() - vars(Tally()).keys():
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def first_task(category: Category, *classes: str) -> Task:

@@ -41,6 +41,7 @@ from seal_ray.run.signature import Signature
 from seal_ray.run.storage import pull
 from seal_ray.state import read_state, write_state
 from seal_ray.training.shards import ShardReader
+from tests.fuzz.pieces import Tally
 from tests.tuning.comparison.folders import constant, drawn, make_comparison, play
 from tuning.comparison.collect import collect, trial_folder
 from tuning.comparison.merge import merge
@@ -77,21 +78,11 @@ _BOMBS = (
 
 
 @dataclass
-class Read:
-    """The outcomes of a number of files."""
+class Read(Tally):
+    """The outcomes and costs of files."""
 
     files: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
-    slowest: float = 0.0
-    slowest_of: str = ""
-    grown: float = 0.0
-
-    def add(self, other: Read) -> None:
-        self.files += other.files
-        self.outcomes += other.outcomes
-        if other.slowest > self.slowest:
-            self.slowest, self.slowest_of = other.slowest, other.slowest_of
-        self.grown = max(self.grown, other.grown)
 
 
 @cache
@@ -222,9 +213,7 @@ def _read_one(rng: random.Random, scratch: Path, found: Read) -> str:
         if not isinstance(error, UserError) or "\n" in harmless(str(error)):
             raise AssertionError(f"{name}: {error!r:.300}") from error
         outcome = "refused"
-    seconds = time.process_time() - started
-    if seconds > found.slowest:
-        found.slowest, found.slowest_of = seconds, name
+    found.time(time.process_time() - started, name)
     found.grown = max(found.grown, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024)
     found.files += 1
     found.outcomes[outcome] += 1

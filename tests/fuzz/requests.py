@@ -22,6 +22,7 @@ from seal_ray.serving.admission import CHAT, COMPLETIONS, RESPONSES, Intake
 from seal_ray.serving.limits import RequestLimits, error_response
 from seal_ray.serving.prompt import ServedFormat
 from seal_ray.serving.queues import Places
+from tests.fuzz.pieces import Tally
 from tests.policies.chat_models import FAMILIES, control_ids, family_tokenizer
 
 CHUNK = 500
@@ -31,26 +32,8 @@ _LIMITS = RequestLimits(body_bytes=1 << 20, messages=512, tools=64, context=CONT
 _STATUSES = {200, 400, 408, 413}
 
 _SCALARS: Sequence[JSON] = (
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        -1,
-        2,
-        8,
-        9,
-        1e308,
-        -1e308,
-        0.5,
-        10**9,
-        2**31,
-        2**63,
-        10**400,
-        float("nan"),
-        float("inf"),
-    ),
+    *(None, True, False, 0, 1, -1, 2, 8, 9, 1e308, -1e308, 0.5, 10**9, 2**31, 2**63, 10**400),
+    *(float("nan"), float("inf")),
     *("", "a", "\x00", "\ud83d", "\ud83d\ude00", "<|im_end|>", "auto", "required", "none", "json_object", "9" * 5_000),
     *("</tool_response>\n<tool_response>", "{{ messages }}", "{% for x in y %}", "../../etc/passwd", "x" * 20_000),
 )
@@ -70,20 +53,11 @@ _KEYS = (
 
 
 @dataclass
-class Sent:
-    """What chunks of requests came to: how many, their statuses, and the slowest (seconds of CPU of its thread)."""
+class Sent(Tally):
+    """The counts, statuses and costs of requests."""
 
     requests: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
-    slowest: float = 0.0
-    slowest_of: str = ""
-
-    def add(self, other: Sent) -> None:
-        """Takes in what another part came to."""
-        self.requests += other.requests
-        self.statuses += other.statuses
-        if other.slowest > self.slowest:
-            self.slowest, self.slowest_of = other.slowest, other.slowest_of
 
 
 def send_chunk(seed: int, number: int) -> Sent:
@@ -108,8 +82,7 @@ async def _send_all(rng: random.Random) -> Sent:
             error["message"].encode()
         sent.requests += 1
         sent.statuses[status] += 1
-        if spent > sent.slowest:
-            sent.slowest, sent.slowest_of = spent, f"{family} {path} {len(body)} bytes: {body[:80]!r}"
+        sent.time(spent, f"{family} {path} {len(body)} bytes: {body[:80]!r}")
     return sent
 
 
@@ -146,12 +119,8 @@ def _rendering(family: str) -> Any:
 
 
 async def _ask(app: Intake, path: str, body: bytes) -> tuple[int, bytes]:
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": path,
-        "headers": [(b"content-type", b"application/json"), (b"x-request-id", b"1")],
-    }
+    headers = [(b"content-type", b"application/json"), (b"x-request-id", b"1")]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
     messages = [{"type": "http.request", "body": body, "more_body": False}]
     answered: dict[str, Any] = {"status": 0, "body": b""}
 
@@ -182,15 +151,11 @@ def _body(rng: random.Random, family: str) -> tuple[str, bytes]:
     kind = rng.random()
     if kind < 0.1:  # broken in the middle
         begin = rng.randrange(len(text))
-        text = (
-            text[:begin]
-            + rng.choice(("", "[" * 500, '{"a":' * 500, "\\u", "NaN", ",", '"', "9" * 10_000))
-            + text[begin + 1 :]
-        )
+        put = rng.choice(("", "[" * 500, '{"a":' * 500, "\\u", "NaN", ",", '"', "9" * 10_000))
+        text = text[:begin] + put + text[begin + 1 :]
     elif kind < 0.13:
-        text = rng.choice(
-            ("[" * 60_000, '{"messages":' * 40_000, "[" + "0," * 150_000 + "0]", '"' * 90_000, "", "null", "[]")
-        )
+        large = ("[" * 60_000, '{"messages":' * 40_000, "[" + "0," * 150_000 + "0]", '"' * 90_000)
+        text = rng.choice((*large, "", "null", "[]"))
     body = text.encode()
     if rng.random() < 0.03:
         place = rng.randrange(len(body) + 1)
@@ -199,19 +164,11 @@ def _body(rng: random.Random, family: str) -> tuple[str, bytes]:
 
 
 def _text(rng: random.Random, family: str) -> str:
-    pieces = [
-        rng.choice(
-            (
-                rng.choice(FAMILIES[family].control),
-                "\ud83d",
-                "hello ",
-                "</tool_response>",
-                "\n",
-                chr(rng.randrange(0x110000)),
-            )
-        )
-        for _ in range(rng.randint(0, 6))
-    ]
+    def piece() -> str:
+        control = rng.choice(FAMILIES[family].control)
+        return rng.choice((control, "\ud83d", "hello ", "</tool_response>", "\n", chr(rng.randrange(0x110000))))
+
+    pieces = [piece() for _ in range(rng.randint(0, 6))]
     return "".join(pieces) * rng.choice((1, 1, 1, 1, 50))
 
 
@@ -228,10 +185,8 @@ def _messages(rng: random.Random, family: str) -> list[JSON]:
         if chance < 0.1:
             made[place] = {"role": rng.choice(roles), "content": _value(rng, depth=2)}
         elif chance < 0.2 and place % 2:
-            function = {
-                "name": _text(rng, family),
-                "arguments": rng.choice((_text(rng, family), "{}", '{"a": "\\ud83d"}', {"a": 1})),
-            }
+            arguments = rng.choice((_text(rng, family), "{}", '{"a": "\\ud83d"}', {"a": 1}))
+            function = {"name": _text(rng, family), "arguments": arguments}
             made[place] = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
         elif chance < 0.23:
             made[place] = _value(rng, depth=2)
@@ -239,16 +194,11 @@ def _messages(rng: random.Random, family: str) -> list[JSON]:
 
 
 def _tool(rng: random.Random, family: str) -> JSON:
-    parameters: JSON = {
-        "type": "object",
-        "properties": {_text(rng, family): {"type": "string", "description": _text(rng, family)}},
-    }
+    value: JSON = {"type": "string", "description": _text(rng, family)}
+    parameters: dict[str, JSON] = {"type": "object", "properties": {_text(rng, family): value}}
     parameters["required"] = rng.choice(([], ["a"], 5, None))
-    function: dict[str, JSON] = {
-        "name": _text(rng, family) or "f",
-        "description": _text(rng, family),
-        "parameters": parameters,
-    }
+    name, description = _text(rng, family) or "f", _text(rng, family)
+    function: dict[str, JSON] = {"name": name, "description": description, "parameters": parameters}
     if rng.random() < 0.2:
         function[rng.choice(("name", "description", "parameters", "strict", "\ud83d"))] = _value(rng, depth=3)
     return {"type": "function", "function": function} if rng.random() < 0.95 else _value(rng, depth=2)

@@ -32,6 +32,7 @@ from tuning.comparison.collect import ComparisonManifest
 from tuning.trust import sign_tune_files, trust_trials
 
 ROOT = Path(__file__).parents[2]
+PICKLE = b"cos\nsystem\n(S'touch ran'\ntR."
 EVIL = """
 import pathlib
 pathlib.Path(__file__).with_suffix(".ran").write_text("x")
@@ -172,30 +173,21 @@ def test_files_of_the_working_directory_stand_for_no_module(home: Path) -> None:
     for name in ("transformers", "peft", "tensorboardX"):
         (home / f"{name}.py").write_text(EVIL)
     received(home)
+
+    def python(program: str, *arguments: str) -> str:
+        command = [sys.executable, "-P", "-c", program, *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     code = "from seal_ray.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code, "train", "--config", "config.yaml", "--dry-run"],
-        cwd=home,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "neither imported nor checked: evil:Reward" in done.stdout, done.stderr
+    assert "neither imported nor checked: evil:Reward" in python(code, "train", "--config", "config.yaml", "--dry-run")
     program = (
         "import ray, sys\nfrom envs.trusting import restricted\nfrom seal_ray.run.cluster import connected\n"
         "with restricted([]), connected():\n    print(ray.get(ray.remote(lambda: sys.path).remote()))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program],
-        cwd=home,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert str(home) not in done.stdout.replace(f"{home}/", "")
+    assert str(home) not in python(program).replace(f"{home}/", "")
     assert not ran(home)
 
 
@@ -293,7 +285,7 @@ def test_a_link_hides_no_pickle_of_tune(home: Path) -> None:
     ],
 )
 def test_shards_are_described_without_pickles(tmp_path: Path, document: JSON) -> None:
-    (tmp_path / ".metadata").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    (tmp_path / ".metadata").write_bytes(PICKLE)
     with pytest.raises(UserError, match="cannot be read"):
         ShardReader(tmp_path).read_metadata()
     (tmp_path / "shards.json").write_text(json.dumps(document))
@@ -302,7 +294,7 @@ def test_shards_are_described_without_pickles(tmp_path: Path, document: JSON) ->
 
 
 def test_a_state_that_is_a_pickle_or_lacks_something_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "algorithm_state.pkl").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    (tmp_path / "algorithm_state.pkl").write_bytes(PICKLE)
     with pytest.raises(UserError, match="checkpoints of earlier versions, which are pickles, are not read"):
         read_state(tmp_path)
     state: dict[Any, Any] = {"a": (1, [2.5, float("inf")]), 3: {"b": torch.arange(3)}, "c": np.float64(0.5), "$d": None}
@@ -316,19 +308,15 @@ def test_a_state_that_is_a_pickle_or_lacks_something_is_refused(tmp_path: Path) 
             read_state(tmp_path / "good")
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"), [("dummy.safetensors", "no weights"), ("adapter_config.json", "an adapter")]
-)
-def test_a_model_folder_holds_one_model_and_nothing_that_is_loaded_beside_it(
-    tmp_path: Path, name: str, sentence: str
-) -> None:
+def test_a_model_folder_holds_one_model_and_nothing_that_is_loaded_with_it(tmp_path: Path) -> None:
     model = random_chat_model(tmp_path / "qwen", "qwen", context=128)
-    if name == "dummy.safetensors":
-        (model / "model.safetensors").rename(model / name)
-        (model / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
-    else:
-        (model / name).write_text("{}")
-    with pytest.raises(UserError, match=sentence):
+    (model / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="an adapter"):
+        open_model(str(model))
+    (model / "adapter_config.json").unlink()
+    (model / "model.safetensors").rename(model / "dummy.safetensors")
+    (model / "pytorch_model.bin").write_bytes(PICKLE)
+    with pytest.raises(UserError, match="no weights"):
         open_model(str(model))
 
 

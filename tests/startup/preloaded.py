@@ -90,11 +90,7 @@ class Server:
         self._folder = tempfile.TemporaryDirectory(prefix="preloaded-")
         os.environ[ADDRESS] = str(Path(self._folder.name) / "socket")
         self._process = subprocess.Popen(
-            _COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, **QUIET},
+            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **QUIET}
         )
 
     def wait(self) -> None:

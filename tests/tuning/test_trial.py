@@ -37,12 +37,10 @@ def test_its_own_settings_win_over_the_files(file: Path) -> None:
 
 
 def test_it_asks_for_what_a_run_needs(file: Path) -> None:
-    asked = SealTrial.default_resource_request({CONFIG: str(file)}).required_resources
-    assert asked["CPU"] == pytest.approx(1 + 0.4 + 2 * 0.4), "the main process, an env runner and two engines"
-    less = SealTrial.default_resource_request({CONFIG: str(file), MAIN: 0.25})
-    assert less.required_resources["CPU"] == pytest.approx(0.25 + 0.4 + 2 * 0.4)
-    more = SealTrial.default_resource_request({CONFIG: str(file), "engine_num_engines": 4})
-    assert more.required_resources["CPU"] == pytest.approx(1 + 0.4 + 4 * 0.4)
+    asked = SealTrial.default_resource_request({CONFIG: str(file)})
+    assert asked.required_resources["CPU"] == pytest.approx(1 + 0.4 + 2 * 0.4), "main process, env runner, two engines"
+    asked = SealTrial.default_resource_request({CONFIG: str(file), MAIN: 0.25, "engine_num_engines": 4})
+    assert asked.required_resources["CPU"] == pytest.approx(0.25 + 0.4 + 4 * 0.4)
     none = SealTrial.default_resource_request({CONFIG: str(file), "engine_num_cpus_per_engine": 0.0})
     assert all(any(bundle.values()) for bundle in none.bundles), "Ray refuses empty bundles"
 
@@ -68,7 +66,9 @@ def own(tmp_path: Path) -> Path:
     return RunFolder(tmp_path / "trials" / "c-seed0").path
 
 
-def test_it_is_that_of_another_trial(own: Path) -> None:
+def test_it_is_that_of_another_trial_without_what_is_no_number(own: Path) -> None:
+    metrics = RunFolder(own.parent / "b-seed0").metrics
+    metrics.replace([{**row, "evaluation/mine/rare": None} for row in metrics.rows()])
     found = neighbour_evaluation(own, sections("training.lr=0.5", "curator.kind=fixed"))
     assert found is not None
     evaluation, neighbour = found
@@ -77,26 +77,14 @@ def test_it_is_that_of_another_trial(own: Path) -> None:
     assert set(evaluation["metrics"]) == {"evaluation/success", "evaluation/success/base"}
 
 
-def test_what_is_no_number_is_left_out(own: Path) -> None:
-    metrics = RunFolder(own.parent / "b-seed0").metrics
-    metrics.replace([{**row, "evaluation/mine/rare": None} for row in metrics.rows()])
-    found = neighbour_evaluation(own, sections())
-    assert found is not None
-    assert set(found[0]["metrics"]) == {"evaluation/success", "evaluation/success/base"}
-
-
 @pytest.mark.parametrize("override", ["solver.response=7", "evaluation.tasks=7", "engine.dtype=bfloat16"])
 def test_another_evaluation_is_not_taken(own: Path, override: str) -> None:
     assert neighbour_evaluation(own, sections(override)) is None
-
-
-def test_its_own_does_not_count(own: Path) -> None:
-    assert neighbour_evaluation(own.parent / "b-seed0", sections()) is None
+    assert neighbour_evaluation(own.parent / "b-seed0", sections()) is None, "its own does not count"
 
 
 def test_a_machine_without_memory_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tune's own message is the report of Ray's memory monitor, of some forty lines."""
-
     cause: Exception = OutOfMemoryError("3 worker(s) were killed")
 
     def fit(_: tune.Tuner) -> None:

@@ -21,10 +21,7 @@ from tuning.comparison.report import write_results
 from tuning.running import resume_trials
 
 ROUNDS = 3
-KNOWN: Row = {
-    "metrics": {"evaluation/success": 0.25},
-    "suites": {"plain": {"base": {"a": 1, "b": 0, "c": 0, "d": 0}}},
-}
+KNOWN: Row = {"metrics": {"evaluation/success": 0.25}, "suites": {"plain": {"base": {"a": 1, "b": 0, "c": 0, "d": 0}}}}
 """The evaluation of the model before training; no engine here reaches it."""
 
 

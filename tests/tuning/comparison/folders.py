@@ -1,7 +1,7 @@
 """Folders of comparisons made by hand, with no training behind them."""
 
 import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +99,20 @@ def play(
             metrics["evaluation/success"] = success(number)
             metrics |= {f"evaluation/success/{each}": success(number) / (i + 1) for i, each in enumerate(Category)}
         folder.append_metrics(number, metrics)
+
+
+def finished(
+    out: Path,
+    levels: Mapping[str, Sequence[float]],
+    success: Callable[[float], Callable[[int], float]] = constant,
+    **changes: object,
+) -> Path:
+    """A comparison of which all trials are finished: arm → the level of each seed."""
+    make_comparison(out, tuple(levels), len(next(iter(levels.values()))), **changes)  # type: ignore[arg-type]
+    for arm, of_seeds in levels.items():
+        for seed, level in enumerate(of_seeds):
+            play(out, arm, seed, success(level))
+    return out
 
 
 def drawn(levels: Mapping[str, float], seed: int, *, tasks: int = 40) -> Solved:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import ray
 
-from envs.errors import UserError
 from seal_ray.algorithm.config import make_config
 from seal_ray.algorithm.seal import Seal
 from seal_ray.config.presets import preset_names
 from seal_ray.report.files import RunFolder
 from tests.command_line import Refusal, RunMain
+from tests.refusal import refusal
 from tests.tuning.comparison.folders import constant, make_comparison, play
 from tuning.comparison.plan import ComparisonPlan, check_plan, make_plan
 from tuning.running import last_error, main_process_cpus
@@ -75,8 +75,8 @@ def test_presets_of_ones_own_are_arms_by_the_names_of_their_files(tmp_path: Path
         other = tmp_path / name
         other.write_text(f"kind: {kind}\nabout: x\nsections: {{}}\n", "utf-8")
         arms = ["vanilla", *([str(other)] if option == "arms" else [])]
-        with pytest.raises(UserError, match=f"--{option}: .*{name}"):
-            make_plan(arms, seeds=1, model=str(other) if option == "preset" else None)
+        model = str(other) if option == "preset" else None
+        assert re.match(f"--{option}: .*{name}", refusal(make_plan, arms, seeds=1, model=model))
 
 
 def test_a_comparison_that_was_moved_or_broken_is_one_sentence(tmp_path: Path, run_main: RunMain) -> None:
@@ -117,16 +117,16 @@ def test_a_plan_has_its_overrides_seeds_and_baseline() -> None:
 def test_every_method_preset_can_be_an_arm() -> None:
     methods = [name for name in preset_names("method") if name != "genenv-placebo"]
     check_plan(make_plan(methods, seeds=1), memory=False)
-    with pytest.raises(UserError, match=r"task_writer.recorded: shuffled needs the folder of a run"):
-        check_plan(make_plan(["vanilla", "genenv-placebo"], seeds=1), memory=False)
+    said = refusal(check_plan, make_plan(["vanilla", "genenv-placebo"], seeds=1), memory=False)
+    assert "task_writer.recorded: shuffled needs the folder of a run" in said
 
 
 def test_every_seed_of_a_placebo_has_a_run_to_replay(tmp_path: Path) -> None:
     words = ["training.rounds=4", "task_writer.update_every=2", f"task_writer.recorded={tmp_path}/genenv-seed{{seed}}"]
     plan = make_plan(["genenv-placebo"], seeds=2, first_seed=4, overrides=words)
     for seed in plan.seeds:
-        with pytest.raises(UserError, match=rf"genenv-seed{seed}' is no folder of a run in which tasks were written"):
-            check_plan(plan, memory=False)
+        sentence = f"genenv-seed{seed}' is no folder of a run in which tasks were written"
+        assert sentence in refusal(check_plan, plan, memory=False)
         run = RunFolder(tmp_path / f"genenv-seed{seed}")
         run.write_config({"task_writer": {"kind": "llm", "update_every": 2}})
         for last in (2, 4):
@@ -134,37 +134,30 @@ def test_every_seed_of_a_placebo_has_a_run_to_replay(tmp_path: Path) -> None:
     check_plan(plan, memory=False)
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "training.rounds=9",
-        "training.groups=7",
-        "evaluation.tasks=3",
-        "environment.difficulty=t2-3_c1-2_d1-3_s2-3",
-        "training.dynamic_sampling=true",
-    ],
+UNEQUAL = (
+    *("training.rounds=9", "training.groups=7", "evaluation.tasks=3", "training.dynamic_sampling=true"),
+    "environment.difficulty=t2-3_c1-2_d1-3_s2-3",
 )
+
+
+@pytest.mark.parametrize("word", UNEQUAL)
 def test_arms_of_unequal_budgets_are_refused(word: str) -> None:
     arms = {"one": make_config(["vanilla"]), "other": make_config(["rules"], overrides=[word])}
-    with pytest.raises(UserError, match=rf"^{word.split('=')[0]}: .* equal rounds and rollouts, from the same tasks"):
-        check_plan(ComparisonPlan(arms, range(1), "one"), memory=False)
-
-
-def cluster(cpus: float, gpus: float = 0.0) -> dict[str, float]:
-    return {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
+    said = refusal(check_plan, ComparisonPlan(arms, range(1), "one"), memory=False)
+    assert re.match(rf"{word.split('=')[0]}: .* equal rounds and rollouts, from the same tasks", said)
 
 
 @pytest.mark.parametrize(("cpus", "main"), [(64.0, 1.0), (2.0, 1.0), (1.5, 0.7), (1.25, 0.45)])
 def test_the_main_process_takes_what_is_left_of_a_small_machine(
     cpus: float, main: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "cluster_resources", lambda: cluster(cpus))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": cpus})
     assert main_process_cpus(make_plan(["vanilla", "rules"], seeds=1).arms) == main
 
 
 def test_two_cores_hold_three_agents_and_one_trial_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the small model each agent that is a language model has an engine of its own."""
-    monkeypatch.setattr(ray, "cluster_resources", lambda: cluster(2.0))
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     arms = make_plan(["vanilla", "seal-genenv"], seeds=1).arms
     main = main_process_cpus(arms)
     least = min(with_main(Seal.default_resource_request(arm), main).required_resources["CPU"] for arm in arms.values())
@@ -172,27 +165,25 @@ def test_two_cores_hold_three_agents_and_one_trial_at_a_time(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("words", "there", "sentence"),
+    ("words", "cpus", "sentence"),
     [
-        ([], cluster(0.5), "a trial of vanilla needs 0.9 CPUs and the cluster has 0.5; lower the num_cpus settings"),
-        (["engine.num_gpus_per_engine=0.5"], cluster(8.0), "0.5 GPUs and the cluster has 0; lower the num_gpus"),
+        ([], 0.5, "a trial of vanilla needs 0.9 CPUs and the cluster has 0.5; lower the num_cpus settings"),
+        (["engine.num_gpus_per_engine=0.5"], 8.0, "0.5 GPUs and the cluster has 0; lower the num_gpus"),
     ],
 )
 def test_what_a_cluster_can_never_hold_is_refused(
-    words: list[str], there: dict[str, float], sentence: str, monkeypatch: pytest.MonkeyPatch
+    words: list[str], cpus: float, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "cluster_resources", lambda: there)
-    with pytest.raises(UserError, match=re.escape(sentence)):
-        main_process_cpus(make_plan(["vanilla", "rules"], seeds=1, overrides=words).arms)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": cpus})
+    arms = make_plan(["vanilla", "rules"], seeds=1, overrides=words).arms
+    assert sentence in refusal(main_process_cpus, arms)
 
 
 RAISED = """Failure # 1 (occurred at 2026-01-01_00-00-00)
-ray::SealTrial.train() (pid=1, ip=10.0.0.1, actor_id=aa)
-  File "trainable.py", line 1, in train
-    raise ValueError("earlier: it was another")
 ValueError: earlier: it was another
 Failure # 2 (occurred at 2026-01-01_00-00-01)
 ray::SealTrial.train() (pid=1, ip=10.0.0.1, actor_id=aa)
+KeyError: 'its cause'
   File "seal.py", line 9, in _check_ratio
     raise RatioError(text)
 seal_ray.training.learner.RatioError: learner: before its first step
@@ -208,7 +199,7 @@ The actor died unexpectedly before finishing this task.
     ("text", "error"),
     [
         (RAISED, "RatioError: learner: before its first step"),
-        (DIED, "The actor died unexpectedly before finishing this task."),
+        (RAISED + DIED, "The actor died unexpectedly before finishing this task."),
         ("", "it left no message"),
     ],
 )

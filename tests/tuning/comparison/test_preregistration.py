@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from envs.errors import UserError
 from tests.command_line import Refusal, RunMain
+from tests.refusal import refusal
 from tests.tuning.comparison.folders import ROUNDS, constant, make_comparison, play, report_of
 from tuning.commands.compare import preregister
 from tuning.comparison.collect import ComparisonManifest, collect, trial_folder
@@ -48,20 +48,18 @@ def test_a_plan_is_frozen_with_all_its_settings_and_read_again(tmp_path: Path, c
     words = ["evaluation.tasks=40"]
     preregister(file, words, arms="vanilla,rules", seeds=8, rounds=4, preset="tiny-rare", threshold=50.0)
     saved = Preregistration.load(file)
-    assert f"SHA-256 {saved.sha256}; run it with: seal-ray compare --preregistered" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"SHA-256 {saved.sha256}; run it with: seal-ray compare --preregistered" in said
     made = make_plan(["vanilla", "rules"], seeds=8, rounds=4, model="tiny-rare", threshold=0.5, overrides=words)
     plan = preregistered_plan(file)
     check_plan(plan, memory=False)
     assert plan.sections == made.sections == saved.settings
     assert (list(plan.seeds), plan.baseline, plan.threshold, plan.rounds) == (list(range(8)), "vanilla", 0.5, 4)
-    with pytest.raises(UserError, match="a preregistration is never replaced"):
-        preregister(file, arms="vanilla", threshold=50.0)
-    with pytest.raises(UserError, match=r"--measures: 'finals' is not known; did you mean 'final'"):
-        preregister(tmp_path / "other.json", arms="vanilla", threshold=50.0, measures="finals")
-    with pytest.raises(UserError, match="--threshold: none given"):
-        preregister(tmp_path / "other.json", arms="vanilla")
+    assert "a preregistration is never replaced" in refusal(preregister, file, arms="vanilla", threshold=50.0)
+    other = tmp_path / "other.json"
+    said = refusal(preregister, other, arms="vanilla", threshold=50.0, measures="finals")
+    assert "--measures: 'finals' is not known; did you mean 'final'" in said
+    assert "--threshold: none given" in refusal(preregister, other, arms="vanilla")
     preregister(tmp_path / "few.json", arms="vanilla", seeds=5, threshold=50.0)
     assert "5 pairs are few" in capsys.readouterr().out
 
@@ -129,9 +127,7 @@ def test_a_file_that_does_not_fit_is_one_sentence(change: dict[str, Any], senten
     frozen().save(tmp_path / "plan.json")
     document = json.loads((tmp_path / "plan.json").read_text("utf-8"))
     (tmp_path / "plan.json").write_text(json.dumps(document | change), "utf-8")
-    with pytest.raises(UserError) as raised:
-        preregistered_plan(tmp_path / "plan.json")
-    assert sentence in str(raised.value)
+    assert sentence in refusal(preregistered_plan, tmp_path / "plan.json")
 
 
 def test_a_file_that_is_none_is_one_sentence(check_refused: Refusal) -> None:
@@ -151,10 +147,8 @@ def test_pieces_are_merged_and_decided_when_all_runs_are_there(tmp_path: Path) -
 
 
 def test_what_is_missing_or_differs_is_named_and_nothing_is_decided(tmp_path: Path) -> None:
-    merge(
-        [piece(tmp_path / "a", seeds=4), piece(tmp_path / "b", first_seed=4, seeds=3, arms=("vanilla",))],
-        tmp_path / "c",
-    )
+    second = piece(tmp_path / "b", first_seed=4, seeds=3, arms=("vanilla",))
+    merge([piece(tmp_path / "a", seeds=4), second], tmp_path / "c")
     text = preregistered(tmp_path / "c")
     assert "**Not as preregistered:** rules lacks seed 4, 5; vanilla-seed6 was not preregistered." in text
     assert "| not complete |" in text
@@ -175,7 +169,6 @@ def test_the_plan_of_a_folder_stays_as_it_is(tmp_path: Path, run_main: RunMain) 
     assert "the preregistration has them; leave them out" in said
     other = piece(tmp_path / "other", first_seed=4, seeds=2)
     (other / NAME).unlink()
-    with pytest.raises(UserError, match="--merge: pieces have other preregistrations"):
-        merge([out, other], tmp_path / "both")
+    assert "--merge: pieces have other preregistrations" in refusal(merge, [out, other], tmp_path / "both")
     assert preregistration_of(other) is None
     assert ComparisonManifest.read(out).threshold == 0.5

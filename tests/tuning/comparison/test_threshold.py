@@ -9,6 +9,7 @@ from tests.tuning.comparison.folders import (
     ROLLOUTS,
     ROUNDS,
     constant,
+    finished,
     growing,
     make_comparison,
     picked,
@@ -29,11 +30,7 @@ LEVELS = {"vanilla": (0.6, 0.4, 0.5), "rules": (1.0, 1.0, 0.5)}
 
 @pytest.fixture
 def played(tmp_path: Path) -> Path:
-    make_comparison(tmp_path, seeds=3)
-    for arm, levels in LEVELS.items():
-        for seed, level in enumerate(levels):
-            play(tmp_path, arm, seed, growing(level))
-    return tmp_path
+    return finished(tmp_path, LEVELS, growing)
 
 
 def of(comparison: Comparison) -> Threshold:
@@ -89,6 +86,10 @@ def test_trials_that_never_reach_it_are_censored_and_named(played: Path) -> None
     assert censored["vanilla", "0"] == "0"
     assert (censored["vanilla", "all"], censored["rules", "all"]) == ("1", "0")
     assert {row["censored"] for row in rows if row["measure"] == "final"} == {""}
+    # These runs did not count their tasks.
+    assert "Data efficiency" not in text
+    assert not (played / EFFICIENCY).exists()
+    assert "tasks_to_threshold" not in {row["measure"] for row in rows}
 
 
 def test_where_nobody_gets_there_there_is_no_median(played: Path) -> None:
@@ -103,10 +104,7 @@ def test_where_nobody_gets_there_there_is_no_median(played: Path) -> None:
 
 
 def test_rollouts_are_restricted_to_the_time_for_which_all_were_watched(tmp_path: Path) -> None:
-    make_comparison(tmp_path, seeds=2)
-    for arm in ("vanilla", "rules"):
-        for seed in range(2):
-            play(tmp_path, arm, seed, growing(0.5))
+    finished(tmp_path, {"vanilla": [0.5, 0.5], "rules": [0.5, 0.5]}, growing)
     # One trial plays half as many: what others did later than it could be seen does not count.
     path = trial_folder(tmp_path, "vanilla", 0) / "metrics.jsonl"
     halved = path.read_text("utf-8").replace(f'"solver/rollouts": {ROLLOUTS}', f'"solver/rollouts": {ROLLOUTS // 2}')
@@ -170,10 +168,3 @@ def test_tasks_to_the_threshold_are_those_seen_by_then(tmp_path: Path) -> None:
 def test_where_no_run_is_there_within_the_tasks_of_all_the_report_says_so(tmp_path: Path) -> None:
     write_results(with_new_tasks(tmp_path, vanilla=0.5, rules=0.25))
     assert "**No run reached it within fewer than 32 tasks**" in report_of(tmp_path)
-
-
-def test_runs_that_did_not_count_tasks_have_neither(played: Path) -> None:
-    write_results(played)
-    assert "Data efficiency" not in report_of(played)
-    assert not (played / EFFICIENCY).exists()
-    assert "tasks_to_threshold" not in {row["measure"] for row in table_rows(played)}

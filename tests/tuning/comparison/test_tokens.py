@@ -10,6 +10,7 @@ from tests.tuning.comparison.folders import (
     ROUNDS,
     constant,
     drawn,
+    finished,
     growing,
     make_comparison,
     picked,
@@ -44,10 +45,9 @@ def count_tokens(out: Path, arm: str, seed: int, solver: float, probes: float = 
 @pytest.fixture
 def played(tmp_path: Path) -> Path:
     """Both arms grow to 0.8; the one with a curator samples twice as many tokens, half of them in probes."""
-    make_comparison(tmp_path, seeds=2, match="tokens", threshold=0.4)
+    finished(tmp_path, {"vanilla": [0.8] * 2, "rules": [0.8] * 2}, growing, match="tokens", threshold=0.4)
     for seed in range(2):
         for arm, probes in (("vanilla", 0.0), ("rules", 100.0)):
-            play(tmp_path, arm, seed, growing(0.8))
             count_tokens(tmp_path, arm, seed, 100.0, probes)
     return tmp_path
 

@@ -33,11 +33,8 @@ ROUNDS = 4
 
 def make_sweep(out: Path) -> None:
     out.mkdir()
-    parameters = (RATE, MODE)
-    found = SweepManifest(
-        parameters=parameters, scheduler="asha", search="random", trials=6, rounds=ROUNDS, folder=str(out.resolve())
-    )
-    found.write(out)
+    settings = {"scheduler": "asha", "search": "random", "trials": 6, "rounds": ROUNDS, "folder": str(out.resolve())}
+    SweepManifest.model_validate({"parameters": (RATE, MODE), **settings}).write(out)
 
 
 def play(out: Path, name: str, rate: float, mode: str, scores: dict[int, float], *, rounds: int) -> Path:
@@ -113,12 +110,12 @@ def test_the_decisive_parameter_is_above_chance_and_others_are_not() -> None:
 
 def test_importances_of_random_scores_are_rarely_above_chance() -> None:
     above = 0
-    for seed in range(20):
+    for seed in range(12):
         rng = random.Random(seed)
         points: list[list[Value]] = [[10 ** rng.uniform(-5, -3), "none", rng.randint(1, 5)] for _ in range(16)]
         values = importances([RATE, MODE, EVERY], points, [rng.random() for _ in points])
         above += sum(share > by_chance for share, by_chance in values.values())
-    assert above <= 6, "5 % of 40 are 2"
+    assert above <= 1, "5 % of 24"
 
 
 def test_few_trials_or_equal_ones_say_nothing() -> None:
