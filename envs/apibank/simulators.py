@@ -20,7 +20,7 @@ from envs.text import depth
 from envs.trusting import require_trust
 
 MAX_SIZE = 10_000
-"""Units (`size`) of a call, some 8,000 characters; those of ground truths have 500. A larger call is an error."""
+"""Units (`size`) of a call, some 8,000 characters; the longest ground truth has 500. A larger call is an error."""
 MAX_DEPTH = 8
 """Depth of lists and objects in arguments; ground truths have 2."""
 _MAX_BYTES = 50_000_000
