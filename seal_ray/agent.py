@@ -1,7 +1,7 @@
 """`Agent`: a language model of a run: the solver, the curator or the task writer."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -136,14 +136,16 @@ class Agent:
         wanted = (self.name, checkpoint_shapes(self.model.path), self.engine_dtype)
         stored = cache(lambda: self._learners.store(*wanted))
         base = partial(Payload, BASE, self.version)
+
+        def buckets() -> Iterator[Payload]:
+            return (base(bucket=part) for part in self._learners.buckets(*wanted))
+
         self.engines.deliver(
             BASE,
             self.version,
             lambda: base(weights=stored()),
             lambda: base(weights=self._learners.copied(stored())),
-            buckets=(lambda: (base(bucket=part) for part in self._learners.buckets(*wanted)))
-            if self.in_buckets
-            else None,
+            buckets=buckets if self.in_buckets else None,
         )
 
     def settle(self) -> None:

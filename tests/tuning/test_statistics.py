@@ -129,7 +129,7 @@ def test_holms_correction_by_hand() -> None:
 def test_the_median_time_by_hand() -> None:
     assert kaplan_meier_median([4, 8, 12, 12], [True, True, False, False]) == 8
     assert kaplan_meier_median([4, 12, 12, 12], [True, False, False, False]) is None
-    assert kaplan_meier_median([1, 1, 2, 3], [False, False, True, True]) == 2, "half of those that were still watched"
+    assert kaplan_meier_median([1, 1, 2, 3], [False, False, True, True]) == 2, "half of the runs still watched"
     assert kaplan_meier_median([], []) is None
 
 
