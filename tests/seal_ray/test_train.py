@@ -45,7 +45,7 @@ SMALL = (
         (["--resume", "/nowhere", "training.lr=1.0"], "training.lr is the run's own; only places can change"),
         (["--wandb", "maybe"], "'maybe' is not known"),
         (["solver.temperature=0.005"], "solver.temperature: 0.005"),
-        (["evaluation.temperature=0.5"], "evaluation.temperature: there is no such key"),
+        (["evaluation.temperature=0.5"], "evaluation during training is greedy"),
         (["engine.num_engines=400"], "memory: the run needs at least"),
     ],
 )
