@@ -54,8 +54,7 @@ class WeightsExtension:
         tensors = load_file(path)
         if digest(tensors) != expected_digest:
             raise RuntimeError("the weight file is not the one that was sent")
-        self.load(tensors)
-        return stale_modules(self.model_runner.model, tensors, self._slicer())
+        return self._load_and_prove(tensors)
 
     def update_bucket(
         self, handles: Sequence[Sequence[Any]], shapes: Mapping[str, tuple[int, ...]], dtype: str, expected: int
@@ -63,7 +62,9 @@ class WeightsExtension:
         """Loads the bucket of this rank's device. Raises `RuntimeError` if it is not the one that was sent."""
         device = next(self.model_runner.model.parameters()).device
         handle = handles[self.rank % len(handles)]  # on a CPU all ranks have the same
-        tensors = open_buffer(handle, shapes, dtype, expected, device)
+        return self._load_and_prove(open_buffer(handle, shapes, dtype, expected, device))
+
+    def _load_and_prove(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
         self.load(tensors)
         return stale_modules(self.model_runner.model, tensors, self._slicer())
 

@@ -167,6 +167,11 @@ def available() -> Available:
     return Available(host, tuple(torch.cuda.get_device_properties(place).total_memory for place in range(count)))
 
 
+def shares_gpus(spec: RunSpec) -> bool:
+    """Whether Ray's shares of an engine and of a learner fit on one GPU."""
+    return spec.engine.num_gpus_per_engine + spec.learners.num_gpus_per_learner <= 1 + _ROUNDING
+
+
 def gpu_needs(needed: Iterable[Part], spec: RunSpec, gpu: int) -> dict[str, int]:
     """What one GPU of `gpu` bytes must hold → bytes: a learner, an engine's share, and the contexts of their processes.
 
@@ -182,7 +187,7 @@ def gpu_needs(needed: Iterable[Part], spec: RunSpec, gpu: int) -> dict[str, int]
         "an engine": int(engine.gpu_memory_share * gpu) if engine.num_gpus_per_engine else 0,
     }
     on_gpu = {name: size for name, size in on_gpu.items() if size}
-    if engine.num_gpus_per_engine + learners.num_gpus_per_learner > 1 + _ROUNDING and on_gpu:
+    if not shares_gpus(spec) and on_gpu:
         largest = max(on_gpu, key=lambda name: on_gpu[name])
         on_gpu = {largest: on_gpu[largest]}
     elif engine.sleep and len(on_gpu) > 1:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from envs.roles import SOLVER
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder
-from seal_ray.algorithm.memory_estimate import bytes_per_value, parameter_counts
+from seal_ray.algorithm.memory_estimate import bytes_per_value, parameter_counts, shares_gpus
 from seal_ray.config.resolve import RunSpec
 
 
@@ -69,8 +69,8 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
     passes = 4 if solver.lora_rank else 6  # gradients of weights that do not learn are left out
     passes += 2 * solver.gradient_checkpointing + 2 * bool(training.kl)
     learning = training.epochs * passes * parameters * rows / (learners.num_learners * gpu.flops * _LEARNING)
-    shares_gpus = engine.num_gpus_per_engine + learners.num_gpus_per_learner <= 1 and not training.staleness
-    speed = _BY_BUCKETS if shares_gpus and not solver.lora_rank else _BY_FILE
+    in_buckets = shares_gpus(spec) and not training.staleness and not solver.lora_rank
+    speed = _BY_BUCKETS if in_buckets else _BY_FILE
     delivery = value * learnt / speed
     checkpoint = (12 * learnt + value * parameters) / _DISK / training.checkpoint_every
     playing = reading + samples * step
