@@ -24,6 +24,7 @@ def test_the_readme_has_examples() -> None:
     assert {"demo", "test", "lint", "bench"} <= TARGETS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", PYTHON)
 def test_python_examples_run(program: str) -> None:
     small = "training(groups=4, group_size=4, minibatch_groups=2)"
