@@ -1,6 +1,6 @@
 """`python -m tests.bench.lengths`: how long the benchmark's dialogues are, and those of the toolworld.
 
-Prints the table of docs/world.md, and how long a long task takes to generate.
+Prints a table of them, and how long a long task takes to generate.
 """
 
 import argparse
