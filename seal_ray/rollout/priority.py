@@ -11,8 +11,7 @@ LOWEST = 19
 def lower_process_priority() -> None:
     """Gives all threads of this process, and threads that they start, the lowest priority. Linux only.
 
-    Otherwise env runners and front ends interrupt an engine's core, for a sixth of its time on two cores
-    (docs/performance.md).
+    Otherwise env runners and front ends interrupt an engine's core, for a sixth of its time on two cores.
     """
     for thread in Path("/proc/self/task").glob("*"):
         with suppress(ProcessLookupError):  # it has ended

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from envs.interface import Interface
 from envs.profile import FailureProfile
-from policies.curator.fixed import ConstantCurator
+from policies.curator.fixed import IDLE, ConstantCurator
 from policies.curator.llm import LLMCurator
 from policies.proposer import Proposal
 
@@ -35,6 +35,18 @@ class ShuffledCurator(LLMCurator):
             each if each.value is None else replace(each, value=shuffled(each.value, random.Random(f"{seed} {place}")))
             for place, each in enumerate(written)
         )
+
+
+class IdleCurator(LLMCurator):
+    """Proposes idle guidelines in every window, whose turn probes should find no gain."""
+
+    kind = "examples.experiments.curator.controls:IdleCurator"
+
+    async def propose(
+        self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
+    ) -> tuple[Proposal[Interface], ...]:
+        del profile, incumbent, round_number, seed
+        return (Proposal(IDLE),) if n else ()
 
 
 class KeptTextCurator(LLMCurator):
