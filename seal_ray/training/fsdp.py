@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from seal_ray.training.module import LMModule
@@ -42,7 +42,27 @@ def shard_module(module: LMModule, mesh: DeviceMesh) -> None:
             is_tied = embedding.weight is output.weight
             if not is_tied:
                 fully_shard(embedding, mesh=mesh, mp_policy=policy)
-            if model is module.reference:
-                last: Any = [embedding, output] if is_tied else output
+            is_reference = model is module.reference
+            if is_reference:
+                if is_tied:
+                    model.set_output_embeddings(_TiedOutput(embedding))
+                last = model.get_decoder() if is_tied else output
                 fully_shard(last, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+                module.reshard_reference = last.reshard
     fully_shard(module, mesh=mesh, mp_policy=policy)
+
+
+class _TiedOutput(nn.Module):
+    """An output layer with an embedding's weights, that FSDP does not know.
+
+    FSDP expects each module of a group to be called once in a forward pass. An output layer is called for each chunk of
+    tokens, and the learners, which must gather weights together, can have different numbers of them.
+    """
+
+    def __init__(self, embedding: nn.Module) -> None:
+        super().__init__()
+        self._embedding = (embedding,)  # not as a submodule
+
+    def forward(self, hidden_MH: Tensor) -> Tensor:
+        (embedding,) = self._embedding
+        return nn.functional.linear(hidden_MH, embedding.weight)  # type: ignore[arg-type]

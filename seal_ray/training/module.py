@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -57,6 +57,8 @@ class LMModule(RowsModule):
         if self._agent.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.reference: nn.Module | None = None
+        self.reshard_reference: Callable[[], None] = lambda: None
+        """Called after each forward pass of the reference."""
         if self._agent.lora_rank:
             from peft import LoraConfig, get_peft_model
 
@@ -96,8 +98,7 @@ class LMModule(RowsModule):
             base = model.disable_adapter() if self.reference is None else nullcontext()
             with torch.no_grad(), self._precision(packed), base:
                 outputs[REFERENCE] = token_logprobs(model, packed, temperature=self._agent.temperature)
-            if self._sharded and self.reference is not None:
-                model.get_output_embeddings().reshard()
+            self.reshard_reference()
         return outputs
 
     @property
