@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.results import PIECES, RESULTS, before, cell, comparison, measure_of, values_of
@@ -73,6 +74,17 @@ def test_the_table_of_guided_minus_plain_is_that_of_the_pieces() -> None:
     assert computed == {
         (row["experiment"], row["arm"], row["seed"]): row["guided_minus_plain"] for row in rows_of("guided")
     }
+
+
+def test_idle_guidelines_have_the_stated_gains_by_turn_probes() -> None:
+    gains, errors = np.array([[float(row["gain"]), float(row["error"])] for row in rows_of("idle-probes")]).T
+    within = int((abs(gains) <= 2 * errors).sum())
+    stated = f"In {within} of {len(gains)} windows the gain is within two standard errors of 0."
+    stated += f" The mean gain is {gains.mean():.3f}.".replace("-", "−")
+    stated += f" The standard errors, {errors.mean():.3f} on average, are larger than the spread of the gains,"
+    stated += f" {gains.std(ddof=1):.3f}."
+    assert stated in " ".join((RESULTS / "PROVENANCE.md").read_text(encoding="utf-8").split())
+    assert f"{within} of {len(gains)} windows" in (RESULTS.parent / "curator.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
