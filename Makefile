@@ -30,7 +30,7 @@ docs: setup ## build the site of docs/ in build/site, by MkDocs and by its succe
 	.venv/docs/bin/python -m zensical build --strict
 
 # Where CUDA is installed, the tests for it: the others are for CPUs.
-test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 3 --dist loadfile --no-loadscope-reorder --durations=25)
+test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)
 test: setup $(if $(filter gpu,$(file <.venv/.extra)),,browser docs) ## run all tests (on a GPU machine those in tests/gpu)
 	$(BIN)/python -m pytest $(TESTS)
 
@@ -61,7 +61,7 @@ tutorial: setup ## run docs/tutorial.md as it is written, in a fresh folder (15 
 	$(BIN)/python -m tests.tutorial
 
 rehearse: setup ## rehearse the small model's run, and those for GPUs, on one Ray node and on two (two hours); tests rehearse the first
-	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/tuning/test_rehearsal.py tests/seal_ray/test_ray_cluster.py
+	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/tuning/test_rehearsal.py tests/seal_ray/test_ray_cluster.py tests/test_startup.py
 	for model in qwen2.5-3b qwen2.5-7b toolace-2-8b; do for nodes in 1 2; do \
 		$(BIN)/seal-ray rehearse --preset $$model --preset seal --nodes $$nodes --name rehearse-$$model-$$nodes || exit; \
 	done; done

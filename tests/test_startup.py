@@ -12,7 +12,10 @@ import ray
 
 from tests.readme import ROOT
 
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="half a minute; make rehearse runs it"),
+]
 
 
 class Drawing:

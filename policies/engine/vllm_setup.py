@@ -36,7 +36,7 @@ _ENVIRONMENT = {
 BLOCK = 32
 """Tokens in a cache block. Only whole blocks are reused: vLLM's 128 on CPU would miss most of a short prompt."""
 GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-"""Only steps that sample are recorded, and nothing is compiled, which would slow starts down (docs/gpu.md).
+"""Only steps that sample are recorded, and nothing is compiled, which would slow starts down.
 
 With all steps recorded ("FULL"), log-probs of requests with an adapter were NaN (vLLM 0.32, on an H200).
 """

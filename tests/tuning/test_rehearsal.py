@@ -1,4 +1,7 @@
-"""`seal-ray rehearse` with the small model, on one Ray node and on two, of which it kills one."""
+"""`seal-ray rehearse` with the small model, on one Ray node and on two, of which it kills one.
+
+On one node engines are on Transformers, which start sooner; on two, on vLLM.
+"""
 
 import os
 import re
@@ -13,17 +16,20 @@ TWO_NODES = pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="six 
 
 
 @pytest.mark.parametrize(
-    ("nodes", "actors", "end", "half"),
+    ("nodes", "engine", "actors", "end", "half"),
     [
-        (1, "env runners: 1, learners: 1, engines: 1", "interrupted", "rounds [45] to 5"),
+        (1, "transformers", "env runners: 1, learners: 1, engines: 1", "interrupted", "rounds [45] to 5"),
         pytest.param(
-            *(2, "env runners: 2, learners: 2, engines: 2", "a node was killed", "learners.fsdp=false: rounds 4 to 5"),
+            *(2, "vllm", "env runners: 2, learners: 2, engines: 2"),
+            *("a node was killed", "learners.fsdp=false: rounds 4 to 5"),
             marks=TWO_NODES,
         ),
     ],
 )
-def test_a_run_is_rehearsed_to_its_end(tmp_path: Path, nodes: int, actors: str, end: str, half: str) -> None:
-    words = ("learners.num_learners=1", "training.groups=4", "training.minibatch_groups=2")
+def test_a_run_is_rehearsed_to_its_end(
+    tmp_path: Path, nodes: int, engine: str, actors: str, end: str, half: str
+) -> None:
+    words = ("learners.num_learners=1", "training.groups=4", "training.minibatch_groups=2", f"engine.kind={engine}")
     options = ("--preset", "tiny", "--preset", "vanilla", "--name", "it", "--runs", str(tmp_path))
     said = " ".join(seal_ray("rehearse", *options, "--nodes", str(nodes), *words, COLUMNS="300").split())
     assert f"{actors}; restarts: engine 1, runner 1, run 1; then {end}" in said

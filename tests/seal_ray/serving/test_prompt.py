@@ -216,7 +216,7 @@ def test_a_chat_is_rendered_in_time_that_grows_with_its_length() -> None:
         return time.process_time() - begun
 
     # With its square, eight times the pairs would take sixty-four times as long.
-    assert min(seconds(8_000) for _ in range(2)) < 20 * min(seconds(1_000) for _ in range(2))
+    assert min(seconds(4_000) for _ in range(2)) < 20 * min(seconds(500) for _ in range(2))
 
 
 def test_all_of_a_request_counts_where_it_is_small_or_not() -> None:
