@@ -11,7 +11,7 @@ from policies.models import open_model
 from policies.models.writing import write_model
 from tests.seal_ray.training.learners import build_group, learner_config
 
-pytestmark = pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="takes a minute: SEAL_RAY_LONG=1")
+pytestmark = pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="a minute; make long runs it")
 MIB = 1 << 20
 
 
