@@ -60,11 +60,12 @@ wheel: setup ## install the wheel into an empty environment, as docs/index.md sa
 tutorial: setup ## run docs/tutorial.md as it is written, in a fresh folder (15 minutes)
 	$(BIN)/python -m tests.tutorial
 
-long: setup ## run tests that are too long for `make test`: what shipped models do, memory of learners, the tests' own server
+long: setup ## run tests that are too long for `make test`: what models do and learn, memory of learners, a table of the paper
 	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/policies/test_vllm_solver.py tests/policies/test_tiny_hidden.py \
-		tests/seal_ray/algorithm/test_memory_estimate.py tests/seal_ray/training/test_driver_memory.py tests/test_startup.py
+		tests/seal_ray/algorithm/test_memory_estimate.py tests/seal_ray/training/test_driver_memory.py tests/test_startup.py \
+		tests/seal_ray/algorithm/test_coevolution.py tests/tuning/test_commands.py
 
-rehearse: setup ## rehearse the small model's run, and those for GPUs, on one Ray node and on two (two hours); tests rehearse the first
+rehearse: setup ## rehearse the small model's run, and those for GPUs, on one Ray node and on two (two hours)
 	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/tuning/test_rehearsal.py tests/seal_ray/test_ray_cluster.py
 	for model in qwen2.5-3b qwen2.5-7b toolace-2-8b; do for nodes in 1 2; do \
 		$(BIN)/seal-ray rehearse --preset $$model --preset seal --nodes $$nodes --name rehearse-$$model-$$nodes || exit; \

@@ -11,18 +11,19 @@ import pytest
 
 from tests.processes import seal_ray
 
-pytestmark = pytest.mark.long
-TWO_NODES = pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="six minutes; make rehearse runs it")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="minutes; make rehearse runs it"),
+]
 
 
 @pytest.mark.parametrize(
     ("nodes", "engine", "actors", "end", "half"),
     [
         (1, "transformers", "env runners: 1, learners: 1, engines: 1", "interrupted", "rounds [45] to 5"),
-        pytest.param(
+        (
             *(2, "vllm", "env runners: 2, learners: 2, engines: 2"),
             *("a node was killed", "learners.fsdp=false: rounds 4 to 5"),
-            marks=TWO_NODES,
         ),
     ],
 )
