@@ -31,7 +31,7 @@ docs: setup ## build the site of docs/ in build/site, by MkDocs and by its succe
 
 # Where CUDA is installed, the tests for it: the others are for CPUs.
 test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)
-test: setup $(if $(filter gpu,$(file <.venv/.extra)),,browser docs) ## run all tests (on a GPU machine those in tests/gpu)
+test: setup $(if $(filter gpu,$(file <.venv/.extra)),,browser docs) ## run the tests (on a GPU machine those in tests/gpu)
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: setup ## check style and types
