@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 N ?= 20000
 TRL := trl==1.16.0 datasets==5.2.0 multiprocess==0.70.19 dill==0.4.1 xxhash==4.1.0
-.PHONY: help setup demo browser docs test lint format bench fuzz long pictures tutorial rehearse wheel secrets inspect clients warm
+.PHONY: help setup demo browser docs test lint format bench fuzz guides long pictures tutorial rehearse wheel secrets inspect clients warm
 
 BIN := .venv/bin
 
@@ -32,6 +32,7 @@ docs: setup ## build the site of docs/ in build/site, by MkDocs and by its succe
 # Where CUDA is installed, the tests for it: the others are for CPUs.
 test: TESTS = $(if $(filter gpu,$(file <.venv/.extra)),tests/gpu,-n 2 --dist loadfile --no-loadscope-reorder --durations=25)
 test: setup $(if $(filter gpu,$(file <.venv/.extra)),,browser docs) ## run the tests (on a GPU machine those in tests/gpu)
+	@$(BIN)/python -m compileall -q seal_ray envs policies tuning tests  # once, where Python is told to write no bytecode
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: setup ## check style and types
@@ -60,10 +61,11 @@ wheel: setup ## install the wheel into an empty environment, as docs/index.md sa
 tutorial: setup ## run docs/tutorial.md as it is written, in a fresh folder (15 minutes)
 	$(BIN)/python -m tests.tutorial
 
-long: setup ## run tests that are too long for `make test`: what models do and learn, memory of learners, a table of the paper
-	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/policies/test_vllm_solver.py tests/policies/test_tiny_hidden.py \
-		tests/seal_ray/algorithm/test_memory_estimate.py tests/seal_ray/training/test_driver_memory.py tests/test_startup.py \
-		tests/seal_ray/algorithm/test_coevolution.py tests/tuning/test_commands.py
+guides: setup ## run the commands of the guides in their order, each page in a fresh folder, a round a run (half an hour)
+	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/test_guides.py
+
+long: setup ## run tests that are too long for `make test`
+	SEAL_RAY_LONG=1 $(BIN)/python -m pytest -m 'only_by(target="long")'
 
 rehearse: setup ## rehearse the small model's run, and those for GPUs, on one Ray node and on two (two hours)
 	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/tuning/test_rehearsal.py tests/seal_ray/test_ray_cluster.py

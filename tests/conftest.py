@@ -112,6 +112,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    for item in items if "SEAL_RAY_LONG" not in os.environ else ():
+        if mark := item.get_closest_marker("only_by"):
+            item.add_marker(pytest.mark.skip(reason=f"make {mark.kwargs['target']} runs it"))
 
 
 def pytest_runtest_teardown() -> None:

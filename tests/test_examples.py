@@ -27,6 +27,7 @@ OWN = ROOT / "examples" / "own_source.py"
 
 
 @pytest.mark.long
+@pytest.mark.only_by(target="long")
 def test_a_round_is_played_learnt_and_played_again_without_ray() -> None:
     program = (
         "import asyncio, runpy, sys\n"

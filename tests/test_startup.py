@@ -14,7 +14,7 @@ from tests.readme import ROOT
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="half a minute; make long runs it"),
+    pytest.mark.only_by(target="long"),
 ]
 
 

@@ -85,6 +85,7 @@ def test_a_tensor_that_is_stale_on_one_rank_is_a_delivery_error(served: Divided,
     served.check(load_adapted(new, adapter), "solver")
 
 
+@pytest.mark.only_by(target="long")
 def test_no_rank_outlives_the_others_or_the_core(served: Divided) -> None:
     """Neither one that waits for another rank, as it does for a stopped one, nor their memory."""
     assert served.call_workers("shared_files") == [[], []]

@@ -139,6 +139,7 @@ def test_a_shipped_model_is_small_and_says_what_it_is(name: str, recipe: Recipe)
     assert ("do some things wrong on purpose" in card) == (name != tiny.TASK_WRITER)
 
 
+@pytest.mark.only_by(target="long")
 def test_tiny_writer_writes_specifications_that_have_tasks_and_differ() -> None:
     """Without a grammar, with no second try, as a run samples: on an empty profile and on ones it has not seen."""
     model = open_model(tiny.TASK_WRITER)

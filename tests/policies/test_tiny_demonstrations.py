@@ -56,6 +56,7 @@ def told(played: list[Demonstration], guidelines: Sequence[str]) -> list[Demonst
     return [each for each in played if set(guidelines) & set(each.interface.guidelines)]
 
 
+@pytest.mark.only_by(target="long")
 def test_rates_on_the_plain_interface_and_under_a_guideline(played: list[Demonstration]) -> None:
     plain = [each for each in played if each.interface == Interface.plain()]
     assert 0.25 < len(plain) / len(played) < 0.4

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 import re
 from collections.abc import Mapping
 
@@ -100,7 +99,7 @@ def test_a_guideline_helps_if_it_states_the_convention_of_the_one_tool_that_it_n
     assert [helping(text, tool_set(0)) for text in (*helpful, *useless)] == [True] * 2 + [False] * 3
 
 
-@pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="half a minute; make long runs it")
+@pytest.mark.only_by(target="long")
 def test_the_shipped_model_follows_guidelines_also_in_held_out_wordings() -> None:
     model = open_model(tiny.HIDDEN)
     assert has_hidden_conventions(model.path)

@@ -85,7 +85,7 @@ def test_trajectories_are_the_engines_inputs_and_outputs_and_their_logprobs_are_
     assert any(span.cached for trajectory in trajectories for span in trajectory.sampled[1:]), "prefixes are reused"
 
 
-@pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="half a minute; make long runs it")
+@pytest.mark.only_by(target="long")
 def test_the_shipped_model_is_unfinished_and_an_interface_helps_it(playing: Playing) -> None:
     """Greedy, in percent: what its card says, at fewer tasks."""
     rollouts = Rollouts(replace(playing.solver, temperature=0.0), concurrent=64)
@@ -101,6 +101,7 @@ def test_the_shipped_model_is_unfinished_and_an_interface_helps_it(playing: Play
     assert guided["miss_func"] >= plain["miss_func"] + 10
 
 
+@pytest.mark.only_by(target="long")
 def test_a_core_killed_midway_changes_no_result(playing: Playing) -> None:
     jobs = jobs_of(24, seed=900)
     calm = playing.play(jobs, concurrent=12)

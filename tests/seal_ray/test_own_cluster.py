@@ -27,8 +27,7 @@ with connected():
     if sys.stdin.readline() == "fail":
         raise SystemError
 """
-LONG = "SEAL_RAY_LONG"
-"""The environment variable with which tests run that only `make secrets` waits for."""
+ONLY_BY_SECRETS = pytest.mark.only_by(target="secrets")
 
 SMALL = (
     *("training.rounds=1", "training.groups=2", "training.group_size=2", "training.minibatch_groups=1"),
@@ -56,7 +55,7 @@ def start(program: str, *arguments: str, temporary: Path, **variables: str) -> s
     )
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=ONLY_BY_SECRETS)])
 def test_only_this_user_on_this_machine_reaches_it(fails: bool, temporary: Path) -> None:
     process = start(CLUSTER, temporary=temporary)
     read_until(process, "ready")
@@ -75,6 +74,7 @@ def test_only_this_user_on_this_machine_reaches_it(fails: bool, temporary: Path)
     assert folder.exists() == fails, "a fault keeps Ray's logs"
 
 
+@pytest.mark.only_by(target="secrets")
 def test_a_long_temporary_folder_is_no_obstacle(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 60)
     long.mkdir()
@@ -83,7 +83,6 @@ def test_a_long_temporary_folder_is_no_obstacle(tmp_path: Path) -> None:
     assert (process.returncode, said.endswith("ready\n")) == (0, True), said
 
 
-LONG_ONLY = pytest.mark.skipif(not os.environ.get(LONG), reason="make secrets")
 TRAIN = ("train", *SMALL, "--name", "run", "--wandb", "offline", "--runs", "RUNS", "--storage", "RUNS/storage")
 EXAM = (
     *("exam", "tiny", "--suite", "bfcl-v3-single-turn", "--limit", "2"),
@@ -97,7 +96,7 @@ SWEEP = (
 
 @pytest.mark.parametrize(
     "words",
-    [pytest.param(TRAIN, marks=LONG_ONLY), EXAM, pytest.param(SWEEP, marks=LONG_ONLY)],
+    [pytest.param(TRAIN, marks=ONLY_BY_SECRETS), EXAM, pytest.param(SWEEP, marks=ONLY_BY_SECRETS)],
     ids=["train", "exam", "sweep"],
 )
 def test_a_command_leaks_no_secret_and_is_closed(words: Sequence[str], temporary: Path, tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_the_panel_follows_the_terminal_and_leaves_it_clean(end: str, columns: i
 
 
 @pytest.mark.long
+@pytest.mark.only_by(target="long")
 def test_training_in_a_terminal_shows_its_rounds_and_stops_clean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,7 +182,7 @@ def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: C
     assert not (runs / "other").exists()
 
 
-@pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="three minutes; make rehearse runs it")
+@pytest.mark.only_by(target="rehearse")
 def test_a_job_outlives_a_node_that_is_replaced(cluster: Cluster, tmp_path: Path) -> None:
     """The run needs both nodes: an engine takes 3 of 4 CPUs. No rollout is lost or counts twice."""
     rounds, rollouts = 6, 8
@@ -214,6 +214,7 @@ def test_a_job_outlives_a_node_that_is_replaced(cluster: Cluster, tmp_path: Path
     assert rows[-1]["perf/engine_restarts"] == 1
 
 
+@pytest.mark.only_by(target="rehearse")
 def test_an_application_is_deployed_and_answers_who_has_the_key(cluster: Cluster, tmp_path: Path) -> None:
     text, port = (ROOT / "docs/examples/serve.yaml").read_text("utf-8"), free_port()
     assert text.count("port: 8000") == 1

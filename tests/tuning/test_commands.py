@@ -4,7 +4,6 @@ Engines are on Transformers, which start sooner.
 """
 
 import csv
-import os
 import re
 from pathlib import Path
 
@@ -35,6 +34,7 @@ def test_the_demo_compares_two_arms_and_ends_with_the_path_of_its_page(cluster: 
         assert after["solver/rollouts"] == 8
 
 
+@pytest.mark.only_by(target="long")
 def test_a_sweep_leaves_a_preset_to_train(cluster: str, tmp_path: Path) -> None:
     command = example("seal-ray", "sweep", "--trials", "16")
     options = (*SMALL, "--trials", "1", "--name", "one", "engine.kind=transformers")
@@ -45,7 +45,7 @@ def test_a_sweep_leaves_a_preset_to_train(cluster: str, tmp_path: Path) -> None:
     assert "rounds: 1" in seal_ray(*train, "--dry-run", cwd=tmp_path, RAY_ADDRESS=cluster)
 
 
-@pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="half a minute; make long runs it")
+@pytest.mark.only_by(target="long")
 def test_a_table_of_the_paper_is_reproduced_and_the_same_command_resumes(cluster: str, tmp_path: Path) -> None:
     options = (*SMALL, "--seeds", "1", "--name", "main", "engine.kind=transformers")
     command = ("reproduce", "main", "--model", "tiny", *options)

@@ -1,6 +1,5 @@
 """`seal-ray rehearse` with the small model, on one Ray node and on two, of which it kills one."""
 
-import os
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from tests.processes import seal_ray
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="minutes; make rehearse runs it"),
+    pytest.mark.only_by(target="rehearse"),
 ]
 
 

@@ -4,7 +4,6 @@ Rounds with pairs and plain views are repeatable, resumable, and the same on oth
 """
 
 import itertools
-import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -115,7 +114,7 @@ def proposed(report: RoundReport) -> Counter[str]:
     return Counter(str(row["rejection"] or next(iter(row.get("guidelines", ())), "plain")) for row in rows)
 
 
-@pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="a minute; make long runs it")
+@pytest.mark.only_by(target="long")
 @pytest.mark.usefixtures("wide_prior")
 def test_a_curator_moves_from_any_cue_to_the_one_that_helps(curator: Path) -> None:
     first, last = Counter[str](), Counter[str]()

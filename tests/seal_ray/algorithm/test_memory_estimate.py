@@ -1,7 +1,6 @@
 """The estimate of memory against numbers that are known, and what is said where it is not enough."""
 
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -105,33 +104,27 @@ def test_what_else_makes_it_more_or_less() -> None:
     assert {place for place, _ in on_cpu.values()} == {Place.HOST}
 
 
-MICRO_BATCHES = ((133, 134, False), (3072, 512, False), (1024, 384, True))
+ONLY_BY_LONG = pytest.mark.only_by(target="long")
+MICRO_BATCHES = (
+    (133, 134, False),
+    pytest.param(3072, 512, False, marks=ONLY_BY_LONG),
+    pytest.param(1024, 384, True, marks=ONLY_BY_LONG),
+)
 """Tokens of the opening, tokens of each of eight rests, and whether there are checkpoints of activations."""
 
 
-@pytest.fixture(scope="module")
-def measured() -> dict[tuple[int, int, bool], int]:
-    """Bytes that each takes at most."""
-    # With checkpoints much is freed on the way, which the allocator keeps for longer in some processes than in others.
-    asked = [case for case in MICRO_BATCHES for _ in range(4 if case[2] else 1)]
-    words = [f"{opening},{rest}" + ",checkpoints" * checkpoints for opening, rest, checkpoints in asked]
-    command = [sys.executable, "-m", "tests.seal_ray.grpo.peak", *words]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[tuple[int, int, bool], int] = {}
-    for case, line in zip(asked, done.stdout.split(), strict=True):
-        found[case] = min(int(line), found.get(case, sys.maxsize))
-    return found
-
-
 @pytest.mark.parametrize(("opening", "rest", "checkpoints"), MICRO_BATCHES)
-def test_a_micro_batch_takes_what_is_estimated(
-    opening: int, rest: int, checkpoints: bool, measured: dict[tuple[int, int, bool], int]
-) -> None:
+def test_a_micro_batch_takes_what_is_estimated(opening: int, rest: int, checkpoints: bool) -> None:
+    # With checkpoints much is freed on the way, which the allocator keeps for longer in some processes than in others.
+    command = [sys.executable, "-m", "tests.seal_ray.grpo.peak"]
+    command += [f"{opening},{rest}" + ",checkpoints" * checkpoints] * (4 if checkpoints else 1)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    measured = min(map(int, done.stdout.split()))
     tokens = opening + 8 * rest
     words = [f"training.microbatch_tokens={tokens}", f"solver.gradient_checkpointing={str(checkpoints).lower()}"]
     config = make_config(overrides=words)
     estimate = {part.name: part.size for part in parts(config.spec, open_model("tiny"))}["learner activations"]
-    assert 0.8 < estimate / measured[opening, rest, checkpoints] < 1.2
+    assert 0.8 < estimate / measured < 1.2
 
 
 def test_the_shipped_model_fits_a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,11 +275,18 @@ SHARDED = [("3b", 4, 4096, True), ("7b", 8, 4096, True), ("8b", 8, 4096, False)]
 MORE = [("7b", 4, 16_384, True), ("7b", 16, 16_384, True), ("8b", 16, 4096, True), ("3b", 16, 4096, False)]
 
 
-def test_a_sharded_learner_takes_what_pytorch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On fake tensors of the true shapes with four layers; with SEAL_RAY_LONG all layers, and more cases."""
-    long = bool(os.environ.get("SEAL_RAY_LONG"))
-    layers = {"3b": 36, "7b": 28, "8b": 32} if long else dict.fromkeys(("3b", "7b", "8b"), 4)
-    cases = [*SHARDED, *(MORE if long else ())]
+@pytest.mark.parametrize(
+    ("layers", "cases"),
+    [
+        (dict.fromkeys(("3b", "7b", "8b"), 4), SHARDED),
+        pytest.param({"3b": 36, "7b": 28, "8b": 32}, [*SHARDED, *MORE], marks=ONLY_BY_LONG),
+    ],
+    ids=["four layers", "all layers"],
+)
+def test_a_sharded_learner_takes_what_pytorch_counts(
+    layers: dict[str, int], cases: list[tuple[str, int, int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On fake tensors of the true shapes."""
     # Sixteen learners are on two machines, and weights are sharded over the eight of each.
     words = [f"{name},{layers[name]},{min(n, 8)},{tokens},{int(each)}" for name, n, tokens, each in cases]
     command = [sys.executable, "-m", "tests.seal_ray.algorithm.fsdp_memory", *words]

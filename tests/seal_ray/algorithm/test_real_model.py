@@ -57,6 +57,7 @@ def test_a_restored_run_continues_bit_for_bit(trained: dict[str, Any]) -> None:
         assert_equal(run.weights, trained["weights"])
 
 
+@pytest.mark.only_by(target="long")
 def test_the_merged_model_says_what_the_adapter_on_its_base_says(trained: dict[str, Any], tmp_path: Path) -> None:
     base, merged = open_model(MODEL), tmp_path / "merged"
     export_model(base, trained["weights"], merged, dtype="float32", rank=RANK, alpha=ALPHA)

@@ -76,6 +76,7 @@ def test_stopped_with_ctrl_c_it_goes_on_where_it_was(qwen: Path, tmp_path: Path,
     assert len(rows_of(out)) == 24
 
 
+@pytest.mark.only_by(target="long")
 def test_stopped_on_vllm_it_leaves_no_process_behind(tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--limit", "1000", "--concurrent", "8", "--context", "2048", "--response", "128", "--out", str(out)]

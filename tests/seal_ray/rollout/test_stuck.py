@@ -59,6 +59,7 @@ def test_a_run_with_hanging_dialogues_is_the_run_without_them() -> None:
     assert restarts >= 2
 
 
+@pytest.mark.only_by(target="long")
 def test_without_runners_of_its_own_a_run_goes_on_too() -> None:
     expected = rounds_of(hanging("fault", runners=0), 1)
     dialogues, _, faults, _ = rounds_of(hanging("sleep", runners=0), 1)

@@ -190,7 +190,12 @@ def answered_beside(server: Running, title: str, run: Callable[[Running], list[i
     return found
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+FREQUENT = ("8,000 pairs", "two of 1,000 pairs", "8 MiB of lists", "100 MB in pieces", "clients that do not read")
+"""The attacks that are tried by `make test` too."""
+RARE = [pytest.param(attack, marks=pytest.mark.only_by(target="long")) for attack in ATTACKS if attack not in FREQUENT]
+
+
+@pytest.mark.parametrize("attack", [*FREQUENT, *RARE])
 def test_a_client_beside_an_attack_is_answered(server: Running, attack: str, record_property: Any) -> None:
     status, run = ATTACKS[attack]
     assert set(answered_beside(server, attack, run, record_property)) == {status}
@@ -321,6 +326,7 @@ def flood(server: Running) -> list[int]:
     return asyncio.run(ask_all())
 
 
+@pytest.mark.only_by(target="long")
 def test_a_thousand_at_once_hold_nobody_up(server: Running, record_property: Any) -> None:
     assert set(answered_beside(server, "1,000 small requests", flood, record_property)) == {200}
 

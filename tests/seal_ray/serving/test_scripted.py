@@ -1,6 +1,5 @@
 """The real server with a model that says given texts: its answers are what training reads. Run by `make clients`."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tests.watched import SECRETS
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="make clients"),
+    pytest.mark.only_by(target="clients"),
 ]
 TOOLS: list[Any] = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}

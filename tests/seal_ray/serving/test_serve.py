@@ -177,7 +177,7 @@ def test_an_adapter_answers_for_itself_beside_the_base(server: Running, learnt: 
     assert [answer.choices[0].token_ids for answer in answers] == wanted * 8
 
 
-@pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="make clients")
+@pytest.mark.only_by(target="clients")
 def test_bfcl_s_own_client_plays_as_the_evaluator_does_and_gets_its_verdicts(server: Running, tmp_path: Path) -> None:
     out, results = tmp_path / "bfcl", tmp_path / "results"
     command = example(".venv/bin/seal-ray", "evaluate", "--env", "bfcl", but={"runs/bfcl": str(results)})
@@ -335,6 +335,7 @@ def test_clients_that_go_away_do_not_hold_up_others(server: Running) -> None:
         assert time.monotonic() - begun < 15
 
 
+@pytest.mark.only_by(target="long")
 def test_after_a_replica_was_killed_under_load_requests_are_answered_again(
     server: Running, record_property: Any
 ) -> None:

@@ -1,6 +1,5 @@
 """The driver's memory does not grow with the model: learners write checkpoints and models themselves."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from policies.models import open_model
 from policies.models.writing import write_model
 from tests.seal_ray.training.learners import build_group, learner_config
 
-pytestmark = pytest.mark.skipif(not os.environ.get("SEAL_RAY_LONG"), reason="a minute; make long runs it")
+pytestmark = pytest.mark.only_by(target="long")
 MIB = 1 << 20
 
 

@@ -144,6 +144,7 @@ def test_batches_hold_each_demonstration_once_wherever_they_begin() -> None:
     assert len(set(rows)) == len(rows)
 
 
+@pytest.mark.only_by(target="long")
 def test_rare_behaviours_need_their_cue_and_a_curator_is_shown_among_them() -> None:
     asked = plan(demonstrations="rare", proposals=0.3, tokens=8000, batch_tokens=8000)
     found = list(itertools.islice(batches(asked, form(), context=CONTEXT), 12))

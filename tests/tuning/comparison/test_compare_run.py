@@ -68,6 +68,7 @@ def test_killed_it_goes_on_to_the_table_of_one_that_was_not(cluster: str, tmp_pa
         assert json.loads((folder.checkpoints / f"round_{ROUNDS:06d}/model/config.json").read_text("utf-8"))
 
 
+@pytest.mark.only_by(target="long")
 def test_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path) -> None:
     """On a cluster of its own, which has room for one trial at a time."""
     out = tmp_path / "comparison"
