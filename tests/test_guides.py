@@ -1,0 +1,148 @@
+"""The guides' blocks, run in order in one fresh folder a page; each run takes one small round (`make guides`).
+
+On the path `seal-ray` is a stand-in: it runs the command with less to do, shows the plan alone of what needs a GPU, and
+leaves out what needs a model of the hub, a key, data, or a user who ends it. All other programs are left out: their
+commands are for `tests/seal_ray/test_ray_cluster.py`, `tests/seal_ray/serving` and `tests/test_cluster_files.py`.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import TABLE
+from tests.processes import PROGRAM
+from tests.readme import ROOT, blocks
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.only_by(target="guides"),
+]
+
+SMALL = (
+    *("training.groups=2", "training.group_size=2", "training.minibatch_groups=2", "training.checkpoint_every=1"),
+    *("evaluation.tasks=2", "engine.kind=transformers", "env_runners.num_env_runners=0", "learners.threads=1"),
+)
+ONE_ROUND = ("--rounds", "1", *SMALL)
+LESS: dict[str, tuple[str, ...]] = {
+    "train": ONE_ROUND,
+    "demo": ONE_ROUND,
+    "compare": (*ONE_ROUND, "--seeds", "1"),
+    "preregister": (*ONE_ROUND, "--seeds", "1"),
+    "reproduce": (*ONE_ROUND, "--seeds", "1"),
+    "sweep": (*ONE_ROUND, "--trials", "1"),
+    "evaluate": ("--limit", "2", "--response", "32"),
+    "exam": ("--limit", "2", "--response", "32"),
+    "warm-start": ("--tokens", "4000", "--evaluate-every", "1", "--tasks", "1", "--held-out", "1"),
+}
+"""By command: what is added to its words."""
+OF_A_RUN = ("--resume", "--report", "--merge")
+"""What has its settings from a folder, and takes no others."""
+GPU = ("qwen2.5", "Qwen/", "one-gpu", "num_gpus", "random-7b")
+LEFT_OUT = {"--user-model": "a key", "api-bank": "data", "--embeddings": "the hub", "DAMO": "data"}
+"""By a word's part: what a command needs that is not here."""
+ENDED_BY_ITS_USER = ("serve", "view")
+OTHERS = ("ray", "serve", "curl", "bfcl", "openssl", "python", "uv", "make")
+
+GUIDES = (
+    *("training", "comparing", "sweeps", "evaluating", "ood", "serving"),
+    *("jobs", "gpu", "sources", "tasks", "models"),
+)
+"""`extending` has a test of its own."""
+BEFORE = {
+    "comparing": "seal-ray compare --arms vanilla,rules --name first",
+    "evaluating": "seal-ray train",
+    "ood": "seal-ray train",
+    "sources": f"cp -r {ROOT / 'examples'} .",
+    "sweeps": "echo 'parameters: {training.lr: {values: [1e-3]}}' > points.yaml",
+}
+"""What the reader of a page has."""
+STAND_INS = {
+    "ood": {
+        "runs/written-tasks/trials/coevolved-seed7": "runs/NAME",
+        "runs/coevolved-0/trials/coevolved-seed0": "smollm2-135m-rare",
+        "runs/warm ": "smollm2-135m-warm ",
+    },
+    "tasks": {"runs/A runs/B runs/C": "runs/NAME"},
+    "training": {"--task TASK": "--task toolworld", "--round 5": "--round 1"},
+}
+"""By page: what stands for names that the reader has others for."""
+
+
+def stand_in(program: str, words: list[str]) -> None:
+    """The command in the place of one of a page's; says what it does on the standard error."""
+    found = shorter(words) if program == "seal-ray" else "a test of its own"
+    said = " ".join([program, *words])
+    if isinstance(found, str):
+        print(f"left out ({found}): {said}", file=sys.stderr)
+        return
+    print(f"{'planned' if '--dry-run' in found else 'run'}: {said}", file=sys.stderr, flush=True)
+    os.execv(PROGRAM[0], [*PROGRAM, *found])
+
+
+def shorter(words: list[str]) -> list[str] | str:
+    """The words of the command to run instead of `seal-ray` with these, or what it needs that is not here."""
+    command, *rest = words
+    if command in ENDED_BY_ITS_USER:
+        return "its user ends it"
+    for part, need in LEFT_OUT.items():
+        if any(part in word for word in rest):
+            return need
+    if any(part in word for part in GPU for word in rest):
+        return [*words, "--dry-run"] if command in ("train", "compare", "sweep", "reproduce") else "a GPU"
+    if command == "reproduce" and "--model" not in rest:
+        return [*words, "--dry-run"]
+    if command == "rehearse":
+        return "make rehearse"
+    if any(option in rest for option in OF_A_RUN):
+        return words
+    if "--preregistered" in rest:
+        return [*words, "--seeds", "1"]
+    new = command in ("train", "compare", "sweep", "demo") and not {"--name", "--dry-run"} & set(rest)
+    name = ("--name", "NAME") if new and not Path("runs/NAME").exists() else ()
+    return [*words, *LESS.get(command, ()), *name]
+
+
+def commands(folder: Path) -> Path:
+    """A folder of stand-ins, for the path."""
+    bin_folder = folder / ".venv" / "bin"
+    bin_folder.mkdir(parents=True)
+    for program in ("seal-ray", *OTHERS):
+        script = bin_folder / program
+        script.write_text(
+            f"#!{sys.executable}\nimport sys\nfrom tests.test_guides import stand_in\n"
+            f"stand_in({program!r}, sys.argv[1:])\n"
+        )
+        script.chmod(0o755)
+    return bin_folder
+
+
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_blocks_of_a_guide_run(page: str, cluster: str, tmp_path: Path, record_property: Any) -> None:
+    script = ["set -e", BEFORE.get(page, "")]
+    for language, content in blocks((ROOT / "docs" / f"{page}.md").read_text("utf-8")):
+        if language == "yaml":
+            (tmp_path / "space.yaml").write_text(content, "utf-8")
+        elif language in ("", "bash"):
+            script.append(content)
+    text = "\n".join(script)
+    for name, other in STAND_INS.get(page, {}).items():
+        assert name in text
+        text = text.replace(name, other)
+    path = f"{commands(tmp_path)}:/usr/bin:/bin"
+    paths = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
+    environment = {**os.environ, "PATH": path, "HOME": str(tmp_path), "RAY_ADDRESS": cluster, "PYTHONPATH": paths}
+    done = subprocess.run(
+        ["bash", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    did = re.findall(r"^(run|planned|left out)\b", done.stderr, re.MULTILINE)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert len(did) >= 2
+    record_property(TABLE, f"{page}: " + ", ".join(f"{did.count(each)} {each}" for each in dict.fromkeys(did)))
+    for line in done.stderr.splitlines():
+        if line.startswith("left out"):
+            record_property(TABLE, line)
