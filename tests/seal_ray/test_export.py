@@ -111,8 +111,8 @@ def test_an_exported_model_is_the_checkpoint_s(
     kind: str, base: Path, tmp_path: Path, request: pytest.FixtureRequest, run_main: RunMain
 ) -> None:
     run, out = request.getfixturevalue(kind), tmp_path / "out"
-    but = {"runs/NAME": str(run), "my-solver": str(out)}
-    command = example("seal-ray", "export", "runs/NAME", "--out", "my-solver", "--merge", but=but)
+    but = {"runs/NAME": str(run), "merged": str(out)}
+    command = example("seal-ray", "export", "runs/NAME", "--out", "merged", "--merge", but=but)
     said = run_main(*command)
     assert said == f"model of round 3 in {out}\n"
     stored = run / "checkpoints" / "round_000003" / "model"

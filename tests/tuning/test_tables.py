@@ -104,8 +104,8 @@ def test_a_comparison_shows_every_arm_whole(arms: tuple[str, ...], tmp_path: Pat
         ("tasks --limit 0 --category base", ("multi_turn_base_0 ", "base")),
         ("presets", METHODS),
         ("train --dry-run --preset tiny --preset llm-shown-unweighted", ("learner", "learning rate")),
-        (f"compare --dry-run --preset tiny --arms {','.join(METHODS)}", METHODS),
-        ("sweep --dry-run --preset tiny", ("training.lr", "to")),
+        (f"compare --dry-run --preset qwen2.5-7b --arms {','.join(METHODS)}", METHODS),
+        ("sweep --dry-run --preset qwen2.5-7b --preset coevolved", ("training.lr", "to")),
     ],
 )
 def test_the_tables_of_commands_and_plans_are_whole(words: str, texts: tuple[str, ...], run_main: RunMain) -> None:

@@ -151,7 +151,7 @@ def preregister(
         match=checked_match(match),
         overrides=words or [],
     )
-    check_plan(plan, memory=False)
+    check_plan(plan, weights=False)
     frozen = plan.preregistration(_listed(measures))
     frozen.save(out)
     if few := remark(len(plan.seeds)):
@@ -192,7 +192,7 @@ def run_comparison(
     from tuning.comparison.report import write_results
 
     if plan is not None:
-        check_plan(plan, memory=not dry_run)
+        check_plan(plan, weights=not dry_run)
         if dry_run:
             _show_plan(console, plan)
             return None

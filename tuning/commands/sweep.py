@@ -67,7 +67,7 @@ def command(
             rounds=rounds,
             seed=seed,
         )
-        check_plan(plan, memory=not dry_run)
+        check_plan(plan, weights=not dry_run)
         if plan.space.left_out:
             print_line(console, f"without effect here, and left out: {', '.join(plan.space.left_out)}")
         if dry_run:

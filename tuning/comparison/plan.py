@@ -190,15 +190,18 @@ def _arm_name(preset: str) -> str:
     return name
 
 
-def check_plan(plan: ComparisonPlan, *, memory: bool = True) -> None:
-    """Raises `UserError` if an arm cannot run, or arms differ in settings that must be equal."""
+def check_plan(plan: ComparisonPlan, *, weights: bool = True) -> None:
+    """Raises `UserError` if an arm cannot run, or arms differ in settings that must be equal.
+
+    Without `weights` neither they nor this machine's memory are needed: for plans.
+    """
     for config in plan.arms.values():
         spec = config.spec
-        model = check_run(spec)
+        model = check_run(spec, weights=weights)
         check_seed(plan.seeds[-1])
         for seed in plan.seeds[1:]:
             recorded_windows(spec, seed=seed)  # seeds may replay different runs
-        if memory:
+        if weights:
             check_memory(spec, model)
         if not spec.evaluation.interval:
             raise UserError("evaluation.interval: 0 leaves nothing to compare; give the rounds between evaluations.")

@@ -84,11 +84,14 @@ def make_plan(
     return SweepPlan(config, points, scheduler, search, trials or TRIALS)
 
 
-def check_plan(plan: SweepPlan, *, memory: bool = True) -> None:
-    """Raises `UserError` if a trial cannot run, or trials could not be compared."""
+def check_plan(plan: SweepPlan, *, weights: bool = True) -> None:
+    """Raises `UserError` if a trial cannot run, or trials could not be compared.
+
+    Without `weights` neither they nor this machine's memory are needed: for plans.
+    """
     spec = plan.config.spec
-    model = check_run(spec)
-    if memory:
+    model = check_run(spec, weights=weights)
+    if weights:
         check_memory(spec, model)
     evaluation = spec.evaluation
     if not evaluation.interval:

@@ -94,7 +94,7 @@ def read_space(path: Path, config: SealConfig) -> Space:
     parameters = tuple(_parameter(name, entry, config) for name, entry in kept.items())
     for parameter in parameters:
         for value in parameter.edges:
-            check_run(with_values(config, {parameter.name: value}).spec)
+            check_run(with_values(config, {parameter.name: value}).spec, weights=False)
     return Space(parameters, tuple(name for name in parsed if name not in kept))
 
 

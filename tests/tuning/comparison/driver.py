@@ -47,7 +47,7 @@ def main() -> int:
             resume_trials(out, ComparisonManifest, on_event=on_event)
         else:
             planned = plan(engine) if command == "start" else failing(engine)
-            check_plan(planned, memory=False)
+            check_plan(planned, weights=False)
             start(planned, out, on_event=on_event, retries=1, engine_factory=engine)
     comparison = write_results(out)
     cli.print_comparison(console, comparison)

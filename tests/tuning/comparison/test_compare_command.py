@@ -61,7 +61,7 @@ def test_presets_of_ones_own_are_arms_by_the_names_of_their_files(tmp_path: Path
     assert list(plan.arms) == ["vanilla", "often"]
     assert plan.arms["often"].to_sections()["curator"]["update_every"] == 1
     assert plan.abouts["often"] == "Often."
-    check_plan(plan, memory=False)
+    check_plan(plan, weights=False)
     small = tmp_path / "my small.yaml"
     small.write_text("kind: model\nlike: tiny\nabout: Small.\nsections:\n  solver: {temperature: 0.5}\n", "utf-8")
     (arm,) = make_plan(["vanilla"], seeds=1, model=str(small)).arms.values()
@@ -107,7 +107,7 @@ def test_a_report_is_drawn_again_without_running_anything(tmp_path: Path, run_ma
 
 def test_a_plan_has_its_overrides_seeds_and_baseline() -> None:
     plan = make_plan(["vanilla", "fixed", "rules"], seeds=2, rounds=3, overrides=["training.lr=0.001"])
-    check_plan(plan, memory=False)
+    check_plan(plan, weights=False)
     assert (plan.baseline, plan.rounds) == ("vanilla", 3)
     assert {config.to_sections()["training"]["lr"] for config in plan.arms.values()} == {0.001}
     assert make_plan(["rules", "fixed"], seeds=1).baseline == "rules"
@@ -116,8 +116,8 @@ def test_a_plan_has_its_overrides_seeds_and_baseline() -> None:
 
 def test_every_method_preset_can_be_an_arm() -> None:
     methods = [name for name in preset_names("method") if name != "genenv-placebo"]
-    check_plan(make_plan(methods, seeds=1), memory=False)
-    said = refusal(check_plan, make_plan(["vanilla", "genenv-placebo"], seeds=1), memory=False)
+    check_plan(make_plan(methods, seeds=1), weights=False)
+    said = refusal(check_plan, make_plan(["vanilla", "genenv-placebo"], seeds=1), weights=False)
     assert "task_writer.recorded: shuffled needs the folder of a run" in said
 
 
@@ -126,12 +126,12 @@ def test_every_seed_of_a_placebo_has_a_run_to_replay(tmp_path: Path) -> None:
     plan = make_plan(["genenv-placebo"], seeds=2, first_seed=4, overrides=words)
     for seed in plan.seeds:
         sentence = f"genenv-seed{seed}' is no folder of a run in which tasks were written"
-        assert sentence in refusal(check_plan, plan, memory=False)
+        assert sentence in refusal(check_plan, plan, weights=False)
         run = RunFolder(tmp_path / f"genenv-seed{seed}")
         run.write_config({"task_writer": {"kind": "llm", "update_every": 2}})
         for last in (2, 4):
             run.drafts.append({"round": last, "drafts": [{"specification": None}]})
-    check_plan(plan, memory=False)
+    check_plan(plan, weights=False)
 
 
 UNEQUAL = (
@@ -143,7 +143,7 @@ UNEQUAL = (
 @pytest.mark.parametrize("word", UNEQUAL)
 def test_arms_of_unequal_budgets_are_refused(word: str) -> None:
     arms = {"one": make_config(["vanilla"]), "other": make_config(["rules"], overrides=[word])}
-    said = refusal(check_plan, ComparisonPlan(arms, range(1), "one"), memory=False)
+    said = refusal(check_plan, ComparisonPlan(arms, range(1), "one"), weights=False)
     assert re.match(rf"{word.split('=')[0]}: .* equal rounds and rollouts, from the same tasks", said)
 
 

@@ -52,7 +52,7 @@ def test_a_plan_is_frozen_with_all_its_settings_and_read_again(tmp_path: Path, c
     assert f"SHA-256 {saved.sha256}; run it with: seal-ray compare --preregistered" in said
     made = make_plan(["vanilla", "rules"], seeds=8, rounds=4, model="tiny-rare", threshold=0.5, overrides=words)
     plan = preregistered_plan(file)
-    check_plan(plan, memory=False)
+    check_plan(plan, weights=False)
     assert plan.sections == made.sections == saved.settings
     assert (list(plan.seeds), plan.baseline, plan.threshold, plan.rounds) == (list(range(8)), "vanilla", 0.5, 4)
     assert "a preregistration is never replaced" in refusal(preregister, file, arms="vanilla", threshold=50.0)

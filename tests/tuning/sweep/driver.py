@@ -43,7 +43,7 @@ def main() -> int:
             resume_trials(out, SweepManifest, on_event=on_event)
         else:
             planned = plan(engine)
-            check_plan(planned, memory=False)
+            check_plan(planned, weights=False)
             start(planned, out, on_event=on_event, engine_factory=engine)
     found = write_results(out)
     cli.print_sweep(console, found)
