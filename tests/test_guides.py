@@ -33,7 +33,7 @@ LESS: dict[str, tuple[str, ...]] = {
     "compare": (*ONE_ROUND, "--seeds", "1"),
     "preregister": (*ONE_ROUND, "--seeds", "1"),
     "reproduce": (*ONE_ROUND, "--seeds", "1"),
-    "sweep": (*ONE_ROUND, "--trials", "1"),
+    "sweep": (*ONE_ROUND, "--rounds", "2", "evaluation.interval=1", "--trials", "2"),
     "evaluate": ("--limit", "2", "--response", "32"),
     "exam": ("--limit", "2", "--response", "32"),
     "warm-start": ("--tokens", "4000", "--evaluate-every", "1", "--tasks", "1", "--held-out", "1"),
@@ -64,7 +64,8 @@ STAND_INS = {
         "runs/coevolved-0/trials/coevolved-seed0": "smollm2-135m-rare",
         "runs/warm ": "smollm2-135m-warm ",
     },
-    "tasks": {"runs/A runs/B runs/C": "runs/NAME"},
+    # The workers of the tests' cluster have another working directory than the command.
+    "tasks": {"runs/A runs/B runs/C": "runs/NAME", "recorded=runs": "recorded='$PWD'/runs"},
     "training": {"--task TASK": "--task toolworld_dev_miss_func_000001_t1-2_c1-2_d1-3_s2-4", "--round 5": "--round 1"},
 }
 """By page: what stands for names that the reader has others for."""
@@ -100,8 +101,12 @@ def shorter(words: list[str]) -> list[str] | str:
         return [*words, "--seeds", "1"]
     new = command in OF_RUNS and not {"--name", "--dry-run"} & set(rest)
     name = ("--name", "NAME") if new and not Path("runs/NAME").exists() else ()
-    less = LESS.get(command, ())
-    return [*words, *(less[:-2] if "grid" in rest else less), *name]
+    less = [*LESS.get(command, ()), *name]
+    if "grid" in rest:  # its points are its trials
+        less = less[: less.index("--trials")]
+    if any("genenv" in word for word in rest):  # two windows, of a round each
+        less += ["--rounds", "2", "task_writer.update_every=1"]
+    return [*words, *less]
 
 
 def commands(folder: Path) -> Path:
