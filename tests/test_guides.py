@@ -36,7 +36,7 @@ LESS: dict[str, tuple[str, ...]] = {
     "sweep": (*ONE_ROUND, "--rounds", "2", "evaluation.interval=1", "--trials", "2"),
     "evaluate": ("--limit", "2", "--response", "32"),
     "exam": ("--limit", "2", "--response", "32"),
-    "warm-start": ("--tokens", "4000", "--evaluate-every", "1", "--tasks", "1", "--held-out", "1"),
+    "warm-start": ("--tokens", "4000", "--tasks", "0", "--held-out", "1"),
 }
 """By command: what is added to its words."""
 OF_A_RUN = ("--resume", "--report", "--merge")
