@@ -17,10 +17,7 @@ from tests.conftest import TABLE
 from tests.processes import PROGRAM
 from tests.readme import ROOT, blocks
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.only_by(target="guides"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.only_by(target="guides")]
 
 ONE_ROUND = (
     *("--rounds", "1", "training.groups=4", "training.group_size=2", "training.minibatch_groups=4"),
@@ -38,15 +35,16 @@ LESS: dict[str, tuple[str, ...]] = {
     "exam": ("--limit", "2", "--response", "32"),
     "warm-start": ("--tokens", "4000", "--tasks", "0", "--held-out", "1"),
 }
-"""By command: what is added to its words."""
+"""By command: words that make it small."""
 OF_A_RUN = ("--resume", "--report", "--merge")
 """Options of a command that reads its settings from a folder and takes no others."""
 LARGE = ("qwen2.5", "Qwen/", "one-gpu", "num_gpus", "smollm2")
-"""Parts of words of a run that takes a GPU, or minutes here."""
+"""A word with one of these names a model whose runs take a GPU, or minutes on a CPU."""
 LEFT_OUT = {"--user-model": "a key", "api-bank": "data", "--embeddings": "the hub", "random-7b": "a GPU"}
-"""By a word's part: what a command needs that is not here."""
+"""By part of a word: what the command needs that tests do not have."""
 OF_RUNS = ("train", "compare", "sweep", "demo")
 OTHERS = ("python", "make")
+"""Other programs on the pages."""
 
 GUIDES = ("training", "comparing", "sweeps", "evaluating", "ood", "gpu", "sources", "tasks", "models")
 """`serving`, `jobs` and `extending` have tests of their own."""
@@ -57,7 +55,7 @@ BEFORE = {
     "sources": f"cp -r {ROOT / 'examples'} .",
     "sweeps": "echo 'parameters: {training.lr: {values: [1e-3]}}' > points.yaml",
 }
-"""By page: a command that comes before those of the page."""
+"""By page: a command before the first block."""
 STAND_INS = {
     "ood": {
         "runs/written-tasks/trials/coevolved-seed7": "runs/NAME",
@@ -68,12 +66,12 @@ STAND_INS = {
     "tasks": {"runs/A runs/B runs/C": "runs/NAME", "recorded=runs": "recorded='$PWD'/runs"},
     "training": {"--task TASK": "--task toolworld_dev_miss_func_000001_t1-2_c1-2_d1-3_s2-4", "--round 5": "--round 1"},
 }
-"""By page: what stands for names that the reader has others for."""
+"""By page: names that a reader replaces, and their replacements."""
 
 
 def stand_in(program: str, words: list[str]) -> None:
-    """Runs instead of a command of a page; says on the standard error what it does."""
-    found = shorter(words) if program == "seal-ray" else "a test of its own"
+    """The program that the test puts on the path: says on the standard error what it does with the command."""
+    found = shorter(words) if program == "seal-ray" else "no command of ours"
     said = " ".join([program, *words])
     if isinstance(found, str):
         print(f"left out ({found}): {said}", file=sys.stderr)
@@ -83,7 +81,7 @@ def stand_in(program: str, words: list[str]) -> None:
 
 
 def shorter(words: list[str]) -> list[str] | str:
-    """The words of the command to run instead of `seal-ray` with these, or what it needs that is not here."""
+    """Words of a smaller command; or, as a string, why it is left out."""
     command, *rest = words
     if command == "view":
         return "its user ends it"
@@ -110,7 +108,7 @@ def shorter(words: list[str]) -> list[str] | str:
 
 
 def commands(folder: Path) -> Path:
-    """A folder of stand-ins, for the path."""
+    """A new folder with the programs, for the path."""
     bin_folder = folder / ".venv" / "bin"
     bin_folder.mkdir(parents=True)
     for program in ("seal-ray", *OTHERS):
