@@ -61,7 +61,7 @@ wheel: setup ## install the wheel into an empty environment, as docs/index.md sa
 tutorial: setup ## run docs/tutorial.md as it is written, in a fresh folder (15 minutes)
 	$(BIN)/python -m tests.tutorial
 
-guides: setup ## run the commands of the guides in their order, each page in a fresh folder, a round a run (half an hour)
+guides: setup ## run the commands of the guides in their order, each page in a fresh folder, a round a run (twenty minutes)
 	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/test_guides.py
 
 long: setup ## run tests that are too long for `make test`
