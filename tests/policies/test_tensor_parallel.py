@@ -89,6 +89,7 @@ def test_a_tensor_that_is_stale_on_one_rank_is_a_delivery_error(served: Divided,
 def test_no_rank_outlives_the_others_or_the_core(served: Divided) -> None:
     """Neither one that waits for another rank, as it does for a stopped one, nor their memory."""
     assert served.call_workers("shared_files") == [[], []]
+    served.adapt("solver", random_adapter(served.folder, seed=1), 4)
     before = served.one(GenRequest(PROMPT, 8, policy="solver"))
     first, second = served.call_workers("process_id")
 
