@@ -74,7 +74,7 @@ def test_only_this_user_on_this_machine_reaches_it(fails: bool, temporary: Path)
     assert folder.exists() == fails, "a fault keeps Ray's logs"
 
 
-@pytest.mark.only_by(target="secrets")
+@ONLY_BY_SECRETS
 def test_a_long_temporary_folder_is_no_obstacle(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 60)
     long.mkdir()
