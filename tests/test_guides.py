@@ -62,8 +62,7 @@ STAND_INS = {
         "runs/coevolved-0/trials/coevolved-seed0": "smollm2-135m-rare",
         "runs/warm ": "smollm2-135m-warm ",
     },
-    # The workers of the tests' cluster have another working directory than the command.
-    "tasks": {"runs/A runs/B runs/C": "runs/NAME", "recorded=runs": "recorded='$PWD'/runs"},
+    "tasks": {"runs/A runs/B runs/C": "runs/NAME"},
     "training": {"--task TASK": "--task toolworld_dev_miss_func_000001_t1-2_c1-2_d1-3_s2-4", "--round 5": "--round 1"},
 }
 """By page: names that a reader replaces, and their replacements."""

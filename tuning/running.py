@@ -22,7 +22,7 @@ from seal_ray.algorithm.seal import Seal
 from seal_ray.rllib import keep_keys_from_trials, tune_files_signed
 from seal_ray.run.cluster import check_available, largest_resources
 from tuning.record import TrialsManifest, has_ended, mark_ended, mark_failed, mark_started
-from tuning.trial import SealTrial, run_folder, with_main
+from tuning.trial import DIRECTORY, SealTrial, run_folder, with_main
 from tuning.trust import TUNE, sign_tune_files, trust_trials
 
 RETRIES = 2
@@ -38,7 +38,7 @@ _LEAST_MAIN_CPUS = 0.1
 """Smallest CPU request of a trial's main process."""
 
 _ENVIRONMENT = {
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # paths in settings are relative to the command's working directory
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a trial takes the command's
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the run folders have all metrics
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # an event reports them
     "TUNE_GLOBAL_CHECKPOINT_S": "1",  # a kill loses no trial that ended over a second ago
@@ -105,7 +105,7 @@ def run_trials(
     with _tune_environment():
         tuner = tune.Tuner(
             SealTrial,
-            param_space=dict(space),
+            param_space={**space, DIRECTORY: os.getcwd()},
             tune_config=tune.TuneConfig(
                 trial_name_creator=_name,
                 trial_dirname_creator=_name,

@@ -1,5 +1,6 @@
 """`SealTrial`: `Seal` as a trial of Ray Tune, which writes the same run folder as `seal-ray train`."""
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,10 +16,10 @@ from seal_ray.report.files import TRIALS, RunFolder, log_path
 from seal_ray.run.recorder import Metrics, Recorder
 from tuning.record import neighbour_evaluation
 
-RUN, CONFIG, MAIN = "run", "config", "main_cpus"
-"""Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, and the CPUs of its
-main process. Without the file it is `config.yaml` in the run folder; without the run folder it is `trials/<trial id>`
-next to the file."""
+RUN, CONFIG, MAIN, DIRECTORY = "run", "config", "main_cpus", "directory"
+"""Keys of a trial's config that are no settings: its run folder, the YAML file of its settings, the CPUs of its main
+process, and the command's working directory, to which paths in settings are relative. Without the file it is
+`config.yaml` in the run folder; without the run folder it is `trials/<trial id>` next to the file."""
 
 
 class SealTrial(Seal):
@@ -34,6 +35,8 @@ class SealTrial(Seal):
     def __init__(self, config: Mapping[str, Any], **kwargs: Any) -> None:
         # RLlib drops Tune's information on the trial.
         trial = config.get(TRIAL_INFO)
+        if os.path.isdir(directory := config.get(DIRECTORY, "")):  # a cluster can have been started elsewhere
+            os.chdir(directory)
         self._folder = run_folder(config, str(trial.trial_id) if trial else "default")
         self._recorder: Recorder | None = None
         self._evaluated: Metrics = {}
@@ -103,5 +106,5 @@ def trial_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     file = Path(config[CONFIG]) if CONFIG in config else Path(config[RUN]) / "config.yaml"
     base = make_config(None, file=file)
     flat = {attribute(name, key): value for name, keys in base.to_sections().items() for key, value in keys.items()}
-    own = {key: value for key, value in config.items() if key not in (RUN, CONFIG, MAIN)}
+    own = {key: value for key, value in config.items() if key not in (RUN, CONFIG, MAIN, DIRECTORY)}
     return {**flat, "seed": base.seed, **own}

@@ -8,6 +8,7 @@ checked when the algorithm is built; `config.section(schema.TrainingSection)` re
 """
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -58,6 +59,7 @@ class SealConfig(RoundConfig):
         from seal_ray.rollout.runner import SealEnvRunner
 
         self._spec: RunSpec | None = None
+        self._directory = os.getcwd()
         self.round_callbacks: tuple[OnRound, ...] = ()
         self.engine_factory: Any = None
         self.restart_failed_env_runners = True
@@ -150,7 +152,7 @@ class SealConfig(RoundConfig):
         if self._is_frozen and self._spec is not None:
             return self._spec
         sections = {name: self.section(section) for name, section in SECTIONS.items()}
-        return resolve(self.seed, sections, self.engine_factory)
+        return resolve(self.seed, sections, self.engine_factory, self._directory)
 
     def freeze(self) -> None:
         """As RLlib's."""
@@ -158,10 +160,9 @@ class SealConfig(RoundConfig):
         super().freeze()
 
     def to_dict(self) -> dict[str, Any]:
-        """As RLlib's, without the `RunSpec` of a frozen config."""
+        """As RLlib's, without what belongs to this process."""
         values: dict[str, Any] = super().to_dict()
-        values.pop("_spec", None)
-        return values
+        return {name: value for name, value in values.items() if name not in ("_spec", "_directory")}
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """Sets attributes by their names, as Tune does. Raises `UserError` for an unknown name."""

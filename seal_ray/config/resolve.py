@@ -1,11 +1,13 @@
 """`RunSpec`: the settings of a run, resolved once. Only this file derives agents from settings."""
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
+from policies.models.choice import MODELS
 from seal_ray.config import schema
 from seal_ray.config.schema import GuidingCuratorSection, LLMCuratorSection, LLMTaskWriterSection
 
@@ -114,15 +116,24 @@ class Resolved(Protocol):
         """The settings of one agent's module, as RLlib's learner takes them."""
 
 
-def resolve(seed: Any, sections: Mapping[str, Any], engine_factory: Any = None) -> RunSpec:
-    """The spec of checked sections."""
+def resolve(
+    seed: Any, sections: Mapping[str, Any], engine_factory: Any = None, directory: str | os.PathLike[str] = "."
+) -> RunSpec:
+    """The spec of checked sections. Relative folders of models are in `directory`: actors of a run can have others."""
     curator, task_writer = sections["curator"], sections["task_writer"]
     agents = {SOLVER: _solver(sections["solver"], sections["engine"], sections["training"])}
     if isinstance(curator, LLMCuratorSection):
         agents[CURATOR] = _proposer(CURATOR, curator, curator.proposals, agents[SOLVER])
     if isinstance(task_writer, LLMTaskWriterSection):
         agents[TASK_WRITER] = _proposer(TASK_WRITER, task_writer, task_writer.specifications, agents[SOLVER])
+    agents = {name: replace(agent, model=_located(agent.model, directory)) for name, agent in agents.items()}
     return RunSpec(seed, agents, _arms(curator), **sections, engine_factory=engine_factory)
+
+
+def _located(model: str, directory: str | os.PathLike[str]) -> str:
+    """The model's name; of a folder the absolute path."""
+    folder = os.path.join(directory, model)
+    return model if model in MODELS.names() or not os.path.isdir(folder) else os.path.abspath(folder)
 
 
 def _solver(solver: schema.SolverSection, engine: schema.EngineSection, training: schema.TrainingSection) -> AgentSpec:

@@ -109,7 +109,7 @@ class _Player:
         named = (spec.environment.source, spec.evaluation.source)
         self._sources = [name for name in named if name is not None]
         self._concurrent = math.ceil(spec.engine.concurrent / max(1, spec.env_runners.num_env_runners))
-        model = open_model(solver.model, dialect=solver.dialect)
+        model = open_model(spec.agents[SOLVER].model, dialect=solver.dialect)
         self._gives_views = spec.training.view == "plain"
         self._form = ChatFormat.load(model.path, model.dialect)
         self._vocabulary = int(model.config["vocab_size"])

@@ -5,10 +5,12 @@ Engines are on Transformers, which start sooner.
 
 import csv
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from policies import tiny
 from seal_ray.report.files import RunFolder
 from tests.processes import seal_ray
 from tests.readme import example
@@ -23,8 +25,11 @@ SMALL = (
 
 
 def test_the_demo_compares_two_arms_and_ends_with_the_path_of_its_page(cluster: str, tmp_path: Path) -> None:
+    shutil.copytree(tiny.FOLDER, tmp_path / "weights")  # the cluster has another working directory
     options = (*SMALL, "--name", "it", "engine.kind=transformers", "curator.engine=transformers")
-    said = seal_ray("demo", *options, cwd=tmp_path, RAY_ADDRESS=cluster, COLUMNS="80").splitlines()
+    said = seal_ray(
+        "demo", "solver.model=weights", *options, cwd=tmp_path, RAY_ADDRESS=cluster, COLUMNS="80"
+    ).splitlines()
     assert "2 of 2 trials done" in "\n".join(said)
     assert said[-1].startswith("open runs/it/report.html in a browser: ")
     assert (tmp_path / "runs" / "it" / "report.html").is_file()

@@ -1,6 +1,8 @@
 """Sections: strict values, one sentence for those that do not fit, unions on kind, and the page that describes them."""
 
 import dataclasses
+import pickle
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -78,6 +80,20 @@ def test_a_spec_cannot_be_changed_and_is_resolved_once() -> None:
         spec.seed = 1  # type: ignore[misc]
     changed = config.copy(copy_frozen=False).training(rounds=6)
     assert (changed.spec.training.rounds, spec.training.rounds) == (6, 5)
+
+
+def test_an_actor_with_another_working_directory_finds_a_model_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("here/tiny", "here/weights", "elsewhere"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    sent = pickle.dumps(make_config(overrides=["solver.model=weights", "curator.kind=llm", "curator.model=tiny"]))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    config = pickle.loads(sent)
+    assert config.spec.agents["solver"].model == str(tmp_path / "here" / "weights")
+    assert config.spec.agents["curator"].model == "tiny", "a folder does not hide a named model"
+    assert config.spec.solver.model == "weights", "recipes of other machines must be equal"
 
 
 @pytest.mark.parametrize(
