@@ -50,6 +50,7 @@ def test_a_round_is_played_learnt_and_played_again_without_ray() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.only_by(target="long")
 def test_a_benchmark_of_one_s_own_needs_no_line_elsewhere(cluster: str, tmp_path: Path) -> None:
     """Played and trained on, from the folder of its file. The tutorial evaluates and compares such a benchmark."""
     shutil.copy(OWN, tmp_path)

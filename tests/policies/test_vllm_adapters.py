@@ -250,7 +250,8 @@ def test_a_full_update_below_the_adapters_keeps_them(
     served.update(served.folder, 8)
 
 
-@pytest.mark.parametrize("killed", [True, pytest.param(False, marks=pytest.mark.only_by(target="long"))])
+@pytest.mark.only_by(target="long")
+@pytest.mark.parametrize("killed", [True, False])
 def test_a_restart_brings_all_adapters_back(served: Adapted, adapters: dict[str, Adapter], killed: bool) -> None:
     served.update(served.folder, 8)
     requests = [GenRequest(PROMPT, 32, seed=4, policy=policy) for policy in (BASE, *adapters)]

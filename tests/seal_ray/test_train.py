@@ -230,6 +230,7 @@ def test_a_run_shows_its_progress_and_leaves_everything_behind(undisturbed: Path
     assert states == ["round_000006"], "older ones have a model only"
 
 
+@pytest.mark.only_by(target="long")
 def test_killed_and_stopped_it_goes_on_as_if_undisturbed(undisturbed: Path, cluster: str, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "whole"
     process = start(tmp_path, *START, cluster=cluster)

@@ -271,28 +271,22 @@ def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert available().host == 123_456_789
 
 
-SHARDED = [("3b", 4, 4096, True), ("7b", 8, 4096, True), ("8b", 8, 4096, False)]
-MORE = [("7b", 4, 16_384, True), ("7b", 16, 16_384, True), ("8b", 16, 4096, True), ("3b", 16, 4096, False)]
+LAYERS = {"3b": 36, "7b": 28, "8b": 32}
+SHARDED = [
+    *(("3b", 4, 4096, True), ("7b", 8, 4096, True), ("8b", 8, 4096, False), ("7b", 4, 16_384, True)),
+    *(("7b", 16, 16_384, True), ("8b", 16, 4096, True), ("3b", 16, 4096, False)),
+]
 
 
-@pytest.mark.parametrize(
-    ("layers", "cases"),
-    [
-        (dict.fromkeys(("3b", "7b", "8b"), 4), SHARDED),
-        pytest.param({"3b": 36, "7b": 28, "8b": 32}, [*SHARDED, *MORE], marks=ONLY_BY_LONG),
-    ],
-    ids=["four layers", "all layers"],
-)
-def test_a_sharded_learner_takes_what_pytorch_counts(
-    layers: dict[str, int], cases: list[tuple[str, int, int, bool]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@ONLY_BY_LONG
+def test_a_sharded_learner_takes_what_pytorch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """On fake tensors of the true shapes."""
     # Sixteen learners are on two machines, and weights are sharded over the eight of each.
-    words = [f"{name},{layers[name]},{min(n, 8)},{tokens},{int(each)}" for name, n, tokens, each in cases]
+    words = [f"{name},{LAYERS[name]},{min(n, 8)},{tokens},{int(each)}" for name, n, tokens, each in SHARDED]
     command = [sys.executable, "-m", "tests.seal_ray.algorithm.fsdp_memory", *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    for (name, learners, tokens, checkpoints), line in zip(cases, done.stdout.split(), strict=True):
-        model, shapes = shapes_of(name, layers[name])
+    for (name, learners, tokens, checkpoints), line in zip(SHARDED, done.stdout.split(), strict=True):
+        model, shapes = shapes_of(name, LAYERS[name])
         monkeypatch.setattr(memory_estimate, "checkpoint_shapes", lambda _, shapes=shapes: shapes)
         overrides = [
             f"learners.num_learners={learners}",

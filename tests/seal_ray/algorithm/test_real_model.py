@@ -22,7 +22,7 @@ from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.runs import assert_equal, built
 
-pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
+pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long, pytest.mark.only_by(target="long")]
 
 MODEL = "smollm2-135m"
 RANK, ALPHA = 4, 8
@@ -57,7 +57,6 @@ def test_a_restored_run_continues_bit_for_bit(trained: dict[str, Any]) -> None:
         assert_equal(run.weights, trained["weights"])
 
 
-@pytest.mark.only_by(target="long")
 def test_the_merged_model_says_what_the_adapter_on_its_base_says(trained: dict[str, Any], tmp_path: Path) -> None:
     base, merged = open_model(MODEL), tmp_path / "merged"
     export_model(base, trained["weights"], merged, dtype="float32", rank=RANK, alpha=ALPHA)
