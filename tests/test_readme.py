@@ -27,7 +27,7 @@ def test_the_readme_has_examples() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("program", PYTHON)
 def test_python_examples_run(program: str) -> None:
-    small = "training(groups=4, group_size=4, minibatch_groups=2)"
+    small = "training(groups=2, group_size=2, minibatch_groups=1)"
     sooner = program.replace("SealConfig()", f'SealConfig().engine(kind="transformers").{small}')
     assert subprocess.run([sys.executable, "-c", sooner], cwd=ROOT, capture_output=True, check=True).stdout.strip()
 
