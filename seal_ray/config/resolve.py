@@ -116,10 +116,8 @@ class Resolved(Protocol):
         """The settings of one agent's module, as RLlib's learner takes them."""
 
 
-def resolve(
-    seed: Any, sections: Mapping[str, Any], engine_factory: Any = None, directory: str | os.PathLike[str] = "."
-) -> RunSpec:
-    """The spec of checked sections. Relative folders of models are in `directory`: actors of a run can have others."""
+def resolve(seed: Any, sections: Mapping[str, Any], engine_factory: Any = None, directory: str = ".") -> RunSpec:
+    """The spec of checked sections. A relative model folder is in `directory`: actors can have another one."""
     curator, task_writer = sections["curator"], sections["task_writer"]
     agents = {SOLVER: _solver(sections["solver"], sections["engine"], sections["training"])}
     if isinstance(curator, LLMCuratorSection):
@@ -130,8 +128,8 @@ def resolve(
     return RunSpec(seed, agents, _arms(curator), **sections, engine_factory=engine_factory)
 
 
-def _located(model: str, directory: str | os.PathLike[str]) -> str:
-    """The model's name; of a folder the absolute path."""
+def _located(model: str, directory: str) -> str:
+    """The name of the model, or the absolute path of its folder."""
     folder = os.path.join(directory, model)
     return model if model in MODELS.names() or not os.path.isdir(folder) else os.path.abspath(folder)
 

@@ -176,6 +176,7 @@ def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: C
         assert row["solver/rollouts"] == 4
         assert (folder / "checkpoints/round_000001/model/model.safetensors").stat().st_size > 1_000_000
         assert (folder / "curves.png").stat().st_size > 10_000
+    assert_no_key_is_left(cluster, "/api/jobs/")
 
 
 @pytest.mark.only_by(target="rehearse")
@@ -226,16 +227,16 @@ def test_an_application_is_deployed_and_answers_who_has_the_key(cluster: Cluster
     refused = ask(port, "wrong")
     assert refused is not None
     assert refused.status_code == 401
+    assert_no_key_is_left(cluster, "/api/serve/applications/")
 
 
-def test_no_key_is_left_in_logs_commands_or_the_job_server(cluster: Cluster) -> None:
-    """The keys of the tests before it, which are in the environment of the cluster, and in a file."""
+def assert_no_key_is_left(cluster: Cluster, path: str) -> None:
+    """In logs, command lines, or what the server of jobs says of this."""
     token = Path(cluster.environment["HOME"], ".ray", "auth_token").read_text("ascii")
-    for path in ("/api/jobs/", "/api/serve/applications/"):
-        answer = httpx.get(f"{cluster.address}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=60)
-        assert answer.status_code == 200
-        assert "seal" in answer.text
-        assert not has_secret(answer.text)
+    answer = httpx.get(f"{cluster.address}{path}", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    assert answer.status_code == 200
+    assert "seal" in answer.text
+    assert not has_secret(answer.text)
     assert not leaking_files(cluster.folder)
     assert not leaking_commands(psutil.pids())
 
