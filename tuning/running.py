@@ -38,7 +38,7 @@ _LEAST_MAIN_CPUS = 0.1
 """Smallest CPU request of a trial's main process."""
 
 _ENVIRONMENT = {
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a trial takes the command's
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a trial changes to the command's working directory
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the run folders have all metrics
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # an event reports them
     "TUNE_GLOBAL_CHECKPOINT_S": "1",  # a kill loses no trial that ended over a second ago

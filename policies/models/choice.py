@@ -71,6 +71,12 @@ def open_model(name: str, *, dialect: str | None = None, weights: bool = True) -
     return check_folder(folder, dialect=dialect, name=short, weights=weights, repository=repository)
 
 
+def absolute_name(name: str, directory: str) -> str:
+    """The name of a model; if `open_model` in `directory` takes it for a folder, the folder's absolute path."""
+    folder = os.path.join(directory, name)
+    return name if name in MODELS.names() or not os.path.isdir(folder) else os.path.abspath(folder)
+
+
 def public_name(name: str) -> str:
     """The name of a model for others: without the path of a folder, and without a hub's revision."""
     if name not in MODELS.names() and not os.path.isdir(name) and hub.is_name(name):

@@ -1,13 +1,12 @@
 """`RunSpec`: the settings of a run, resolved once. Only this file derives agents from settings."""
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from envs.roles import CURATOR, SOLVER, TASK_WRITER
-from policies.models.choice import MODELS
+from policies.models.choice import absolute_name
 from seal_ray.config import schema
 from seal_ray.config.schema import GuidingCuratorSection, LLMCuratorSection, LLMTaskWriterSection
 
@@ -117,21 +116,15 @@ class Resolved(Protocol):
 
 
 def resolve(seed: Any, sections: Mapping[str, Any], engine_factory: Any = None, directory: str = ".") -> RunSpec:
-    """The spec of checked sections. A relative model folder is in `directory`: actors can have another one."""
+    """The spec of checked sections. Relative model folders lie in `directory`; an actor's own can differ."""
     curator, task_writer = sections["curator"], sections["task_writer"]
     agents = {SOLVER: _solver(sections["solver"], sections["engine"], sections["training"])}
     if isinstance(curator, LLMCuratorSection):
         agents[CURATOR] = _proposer(CURATOR, curator, curator.proposals, agents[SOLVER])
     if isinstance(task_writer, LLMTaskWriterSection):
         agents[TASK_WRITER] = _proposer(TASK_WRITER, task_writer, task_writer.specifications, agents[SOLVER])
-    agents = {name: replace(agent, model=_located(agent.model, directory)) for name, agent in agents.items()}
+    agents = {name: replace(agent, model=absolute_name(agent.model, directory)) for name, agent in agents.items()}
     return RunSpec(seed, agents, _arms(curator), **sections, engine_factory=engine_factory)
-
-
-def _located(model: str, directory: str) -> str:
-    """The name of the model, or the absolute path of its folder."""
-    folder = os.path.join(directory, model)
-    return model if model in MODELS.names() or not os.path.isdir(folder) else os.path.abspath(folder)
 
 
 def _solver(solver: schema.SolverSection, engine: schema.EngineSection, training: schema.TrainingSection) -> AgentSpec:

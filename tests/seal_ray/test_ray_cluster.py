@@ -176,6 +176,11 @@ def test_a_submitted_job_trains_and_leaves_its_artefacts_on_a_storage(cluster: C
         assert row["solver/rollouts"] == 4
         assert (folder / "checkpoints/round_000001/model/model.safetensors").stat().st_size > 1_000_000
         assert (folder / "curves.png").stat().st_size > 10_000
+
+    mistaken = submit(cluster, "other", runs, storage, "training.round=1")
+    assert mistaken.returncode != 0
+    assert "did you mean 'rounds'" in mistaken.stdout
+    assert not (runs / "other").exists()
     assert_no_key_is_left(cluster, "/api/jobs/")
 
 
