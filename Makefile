@@ -48,7 +48,8 @@ pictures: setup browser ## make the README's pictures from the pages of a demo, 
 	@test -d runs/pictures || $(BIN)/seal-ray demo --name pictures
 	$(BIN)/python -m tests.browser.pictures runs/pictures
 
-wheel: WHEEL = VIRTUAL_ENV=build/wheel/env $(BIN)/uv pip install --quiet
+# uv does not read pip's configured folder of wheels.
+wheel: WHEEL = UV_FIND_LINKS="$${UV_FIND_LINKS-$$PIP_FIND_LINKS}" VIRTUAL_ENV=build/wheel/env $(BIN)/uv pip install --quiet
 wheel: setup ## install the wheel into an empty environment, as docs/index.md says, and run the demo from it
 	rm -rf build/wheel
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
