@@ -89,7 +89,8 @@ class TurnProber:
         section, starts = self._section, list(self._starts.values())
         if not starts or not interfaces:
             return ProbeReport([None] * len(interfaces))
-        turns = section.probe_budget * self._tokens / (sum(start.tokens for start in starts) / len(starts))
+        budget = section.probe_budget * self._tokens
+        turns = budget / (sum(start.tokens for start in starts) / len(starts))
         most = max((n for n in range(section.probe_points + 1) if turns_of(n, len(interfaces)) <= turns), default=0)
         points = choose_points(starts, self._rollouts, most, section.probe_failing, random.Random(seed))
         if len(points) < _LEAST_POINTS:
@@ -97,9 +98,13 @@ class TurnProber:
         arms = [PLAIN_ARM, *map(Arm, interfaces)]
         passed_AP = np.full((len(arms), len(points)), np.nan)
         values: dict[int, ProbeValue] = {}
-        left, before, tokens = list(range(1, len(arms))), 0, 0
+        left, before, tokens, played = list(range(1, len(arms))), 0, 0, 0
         for stage, share in enumerate(STAGES, 1):
             after = math.ceil(share * len(points))
+            if tokens:  # hinted turns can take more tokens than the recorded ones
+                after = min(after, before + int((budget / tokens - 1) * played / (1 + len(left))))
+            if after <= before:
+                break
             cells = [(arm, point) for arm in (0, *left) for point in range(before, after)]
             groups = self._play(
                 [
@@ -112,6 +117,7 @@ class TurnProber:
                     arm, point = cells[group.plan.number]
                     passed_AP[arm, point] = trajectory.diagnosis.turns[points[point].turn].label.is_done
             tokens += sum(trajectory.sampled_tokens for trajectory in played_trajectories(groups))
+            played += len(cells)
             for arm in left:
                 gain, error = stratified_gain(points, self._rollouts, passed_AP[arm] - passed_AP[0])
                 values[arm] = ProbeValue(gain, error, after, stage)

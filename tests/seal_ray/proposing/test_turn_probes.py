@@ -35,10 +35,14 @@ def spec_with(**curator: Any) -> Any:
 
 
 class Play:
-    """Plays probes: a turn passes with this probability, by interface and start. It stores the plans."""
+    """Plays probes: a turn passes with this probability, by interface and start. It stores the plans.
 
-    def __init__(self, passes: Callable[[Interface, TurnStart], float]) -> None:
+    A turn takes one sampled token, or so many `tokens`.
+    """
+
+    def __init__(self, passes: Callable[[Interface, TurnStart], float], tokens: int = 1) -> None:
         self.passes = passes
+        self.tokens = tokens
         self.plans: list[GroupPlan] = []
 
     def __call__(self, plans: Sequence[GroupPlan]) -> list[Group]:
@@ -50,7 +54,8 @@ class Play:
         (seed,) = plan.seeds
         passed = random.Random(derive_seed(seed, plan.arm.id)).random() < self.passes(plan.arm.interface, plan.start)
         (group,) = Solver(lambda _: 0.0).play([replace(plan, start=None)])
-        return replace(group.trajectories[0], diagnosis=diagnosed(Label.PASS if passed else Label.STATE_MISMATCH))
+        label = Label.PASS if passed else Label.STATE_MISMATCH
+        return replace(group.trajectories[0], mask_T=(True,) * self.tokens, diagnosis=diagnosed(label))
 
 
 def prober_of(play: Play, *, tokens: int = 1_000_000, **curator: Any) -> TurnProber:
@@ -132,6 +137,12 @@ def test_probes_stay_within_their_budget() -> None:
     prober = prober_of(play, tokens=10_000, probe_budget=0.2)
     prober.score([A, B, C], seed=1)
     assert 50 < len(play.plans) * 20 <= 0.2 * 10_000
+    for taken in (10, 30, 200):  # the recorded turns took 20 tokens
+        longer = Play(a_helps, tokens=taken)
+        report = prober_of(longer, tokens=10_000, probe_budget=0.2).score([A, B, C], seed=1)
+        assert report.tokens == taken * len(longer.plans)
+        assert report.tokens <= 2000 or {value.stage for value in report.values if value} == {1}
+        assert None not in report.values
     assert prober_of(Play(a_helps), tokens=100).score([A], seed=1).values == [None]
     assert TurnProber(spec_with(), Play(a_helps)).score([A], seed=1).values == [None], "the first window has no turns"
 
