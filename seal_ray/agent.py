@@ -50,7 +50,7 @@ class Agent:
     version: int = 0
     learners: SealLearnerGroup | None = None
     in_buckets: bool = False
-    """Whether engines take weights from the buffers of learners on their GPUs.
+    """Whether engines take weights from buffers on the learners' GPUs.
 
     Then learners must not learn while engines sample: an engine that restarts gets the weights from them again.
     """

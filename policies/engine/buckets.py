@@ -1,7 +1,7 @@
-"""Weights that learners and engines on the same devices exchange in shared buffers, a bucket of tensors at a time.
+"""Weights that learners and engines on the same machine exchange in shared buffers, a bucket of tensors at a time.
 
-On a GPU an engine opens the learner's buffer by a handle of CUDA, and nothing passes through the host. On a CPU the
-buffer is a file in memory.
+On a GPU an engine opens the learner's buffer by a handle of CUDA, which may be of another GPU, even one that its
+process cannot see. Nothing passes through the host. On a CPU the buffer is a file in memory.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from envs.roles import SOLVER
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder
-from seal_ray.algorithm.memory_estimate import bytes_per_value, parameter_counts, shares_gpus
+from seal_ray.algorithm.memory_estimate import bytes_per_value, parameter_counts
 from seal_ray.config.resolve import RunSpec
 
 
@@ -33,7 +33,7 @@ _READING, _SAMPLING, _LEARNING = 0.4, 0.6, 0.35
 _STEP = 0.005
 """Seconds of an engine's step beyond its reading of memory."""
 _BY_FILE, _BY_BUCKETS, _DISK = 0.5e9, 5e9, 1e9
-"""Bytes a second of a delivery with its proof, by a file in memory or on shared GPUs, and of a machine's disk."""
+"""Bytes a second of a delivery with its proof, by a file in memory or by buffers on GPUs, and of a machine's disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,7 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
     passes = 4 if solver.lora_rank else 6  # gradients of weights that do not learn are left out
     passes += 2 * solver.gradient_checkpointing + 2 * bool(training.kl)
     learning = training.epochs * passes * parameters * rows / (learners.num_learners * gpu.flops * _LEARNING)
-    in_buckets = shares_gpus(spec) and not training.staleness and not solver.lora_rank
-    speed = _BY_BUCKETS if in_buckets else _BY_FILE
+    speed = _BY_FILE if training.staleness or solver.lora_rank else _BY_BUCKETS
     delivery = value * learnt / speed
     checkpoint = (12 * learnt + value * parameters) / _DISK / training.checkpoint_every
     playing = reading + samples * step

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from envs.errors import SealError
-from policies.engine import Adapter, Engine, EngineDead, GenRequest, GenResult
+from policies.engine import Adapter, DeliveryError, Engine, EngineDead, GenRequest, GenResult
 from policies.engine.buckets import Bucket
 from policies.engine.stored import StoredWeights
 from seal_ray.rollout.priority import lower_process_priority
@@ -83,7 +83,7 @@ class EngineActor:
         """Delivers weights, with the engine's proof, and returns the versions held. Requests wait in the meantime.
 
         Takes references to payloads: for payloads as arguments Ray would delay the call, and many later requests would
-        overtake it. Raises `OutOfReach` for weights on another machine, or in a bucket on other devices.
+        overtake it. Raises `OutOfReach` for weights on another machine, or on a GPU that this one cannot read.
         """
         async with self._changing:
             given = [await payload for payload in payloads]
@@ -102,10 +102,17 @@ class EngineActor:
             return engine.report().versions
 
     async def _update_bucket(self, engine: Any, bucket: Bucket, version: int) -> None:
-        handles = [bucket.handles.get(name) for name in device_names()]
+        devices = device_names()
+        on_machine = {name.partition("/")[0]: handle for name, handle in bucket.handles.items()}
+        handles = [bucket.handles.get(name, on_machine.get(name.partition("/")[0])) for name in devices]
         if None in handles or not hasattr(engine, "update_bucket"):
-            raise OutOfReach(f"no learner computes on the devices of the {self._spec.agent}'s engine.")
-        await engine.update_bucket(bucket, handles, version)
+            raise OutOfReach(f"no learner computes on the machine of the {self._spec.agent}'s engine.")
+        try:
+            await engine.update_bucket(bucket, handles, version)
+        except DeliveryError as error:
+            if bucket.handles.keys() >= set(devices):
+                raise
+            raise OutOfReach(f"the {self._spec.agent}'s engine cannot read another GPU: {error}") from error
 
     async def sleep(self) -> None:
         """As `Engine.sleep`, after pending updates."""

@@ -69,7 +69,7 @@ def _deliver(pool: EnginePool, number: int) -> None:
 
 
 def _deliver_in_buckets(pool: EnginePool, number: int, *checksums: int, device: str = "") -> list[int]:
-    """Two buckets for engines on this device, or on the machine's CPU, and a file for others.
+    """Buckets for engines on this device's machine, or on this one, and a file for others.
 
     Returns the numbers of buckets that were made.
     """
@@ -148,7 +148,7 @@ def test_the_next_delivery_raises_if_an_engine_did_not_take_its_weights() -> Non
             _deliver(pool, 9)
 
 
-def test_buckets_reach_engines_on_the_learners_device_and_others_get_a_file() -> None:
+def test_buckets_reach_engines_on_the_learners_machine_and_others_get_a_file() -> None:
     with started(2) as pool:
         began = time.monotonic()
         assert _deliver_in_buckets(pool, 2, PROVEN, PROVEN) == [0, 1]
@@ -161,12 +161,24 @@ def test_buckets_reach_engines_on_the_learners_device_and_others_get_a_file() ->
             pool.heal()
         pool.settle()
         assert pool.restarts == 1
-        assert _deliver_in_buckets(pool, 3, PROVEN, PROVEN, device="elsewhere") == [0]
+        beside = f"{device_names()[0]}-2"
+        began = time.monotonic()
+        assert _deliver_in_buckets(pool, 3, PROVEN, PROVEN, device=beside) == [0, 1]
         pool.settle()
-        assert ray.get([actor.versions.remote() for actor in pool.actors]) == [{BASE: 3}] * 2
-        assert _deliver_in_buckets(pool, 4, PROVEN, PROVEN) == [], "they have not reached it before"
+        assert time.monotonic() - began < SECONDS, "no file was sent"
+        assert _deliver_in_buckets(pool, 4, PROVEN, UNPROVEN, device=beside) == [0, 1]
+        pool.settle()
+        assert ray.get([actor.versions.remote() for actor in pool.actors]) == [{BASE: 4}] * 2
+        assert _deliver_in_buckets(pool, 5, PROVEN, PROVEN) == [], "they have not reached it before"
         pool.settle()
         assert pool.restarts == 1
+
+
+def test_buckets_do_not_reach_engines_on_other_machines() -> None:
+    with started(1) as pool:
+        assert _deliver_in_buckets(pool, 2, PROVEN, PROVEN, device="elsewhere/1") == [0]
+        pool.settle()
+        assert ray.get(pool.actors[0].versions.remote()) == {BASE: 2}
 
 
 def test_an_engine_that_refuses_a_bucket_gets_no_more_and_the_failure_is_raised() -> None:
