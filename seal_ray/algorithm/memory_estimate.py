@@ -270,7 +270,7 @@ def _sharded_peak(
     is_tied = not any(name.endswith("lm_head.weight") for name in shapes)
     output = outside if is_tied else outside // 2
     if agent.lora_rank:  # nothing large has a gradient
-        return width * (2 * output + 3 * layer) + activations
+        return width * (output + 3 * layer) + activations
     missing, last = _FLOAT32 * outside // learners, 3 if is_tied else 4
     at_end = (last * width + _FLOAT32) * output - missing
     if agent.gradient_checkpointing:

@@ -1,17 +1,18 @@
 """Prints the peak of a learner's memory in forward and backward pass, in bytes, by PyTorch's tracker on fake tensors.
 
-    python -m tests.seal_ray.algorithm.fsdp_memory MODEL,LAYERS,LEARNERS,TOKENS,CHECKPOINTS …
+    python -m tests.seal_ray.algorithm.fsdp_memory MODEL,LAYERS,LEARNERS,TOKENS,CHECKPOINTS,RANK …
 
-Weights, gradients, activations and what FSDP holds whole count; the optimizer does not. All weights learn: PEFT does
-not place its layers among fake tensors.
+Weights, gradients, activations and what FSDP holds whole count; the optimizer does not. With RANK 0 all weights learn.
 """
 
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
@@ -20,6 +21,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from policies.models.stand_in import BACKBONES
+from seal_ray.config.resolve import LORA_TARGETS
 from seal_ray.grpo.forward import token_logprobs
 from seal_ray.training.fsdp import shard_module
 
@@ -37,21 +39,39 @@ def config_of(model: str, layers: int) -> PretrainedConfig:
 class Learning(nn.Module):
     """What `LMModule` holds, without its files."""
 
-    def __init__(self, config: PretrainedConfig, *, checkpoints: bool) -> None:
+    def __init__(self, config: PretrainedConfig, *, checkpoints: bool, rank: int) -> None:
         super().__init__()
         self.__dict__["half"] = True  # which `nn.Module` has as a method
-        self.language_model: Any = AutoModelForCausalLM.from_config(config)
+        model: Any = _frozen(config) if rank else AutoModelForCausalLM.from_config(config)
         if checkpoints:
-            self.language_model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.reference = _frozen(config).requires_grad_(False)
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        if checkpoints and rank:
+            model.enable_input_require_grads()
+        lora = LoraConfig(r=rank, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM") if rank else None
+        self.language_model: Any = get_peft_model(model, lora) if lora else model
+        self.reference = None if rank else _frozen(config).requires_grad_(False)
         self.reshard_reference: Any = lambda: None
 
     def forward(self, packed: Any) -> Any:
         logprobs = token_logprobs(self.language_model, packed)
-        with torch.no_grad():
-            reference = token_logprobs(self.reference, packed)
+        base = nullcontext() if self.reference else self.language_model.disable_adapter()
+        with torch.no_grad(), base:
+            reference = token_logprobs(self.reference or self.language_model, packed)
             self.reshard_reference()
         return logprobs.sum() - reference.sum()
+
+
+def _faked(module: nn.Module) -> nn.Module:
+    """The module with tensors of this mode in place of its own. PEFT cannot make its layers in it."""
+    made: dict[Any, Any] = {}
+    for part in module.modules():
+        for name, own in [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]:
+            if own not in made:
+                tensor = torch.empty(own.shape, dtype=own.dtype)
+                is_learnt = own.requires_grad
+                made[own] = nn.Parameter(tensor, is_learnt) if isinstance(own, nn.Parameter) else tensor
+            setattr(part, name, made[own])
+    return module
 
 
 def _frozen(config: PretrainedConfig) -> Any:
@@ -66,11 +86,13 @@ def _frozen(config: PretrainedConfig) -> Any:
     return model
 
 
-def peak(model: str, layers: int, learners: int, tokens: int, checkpoints: bool) -> int:
+def peak(model: str, layers: int, learners: int, tokens: int, checkpoints: int, rank: int) -> int:
     dist.init_process_group("fake", rank=0, world_size=learners, store=FakeStore())
     mesh = init_device_mesh("cpu", (learners,))
+    with torch.device("meta"):
+        learning = Learning(config_of(model, layers), checkpoints=bool(checkpoints), rank=rank)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        module: Any = Learning(config_of(model, layers), checkpoints=checkpoints)
+        module: Any = _faked(learning)
         shard_module(module, mesh)
         packed = SimpleNamespace(
             token_ids_1N=torch.zeros(1, tokens, dtype=torch.long),
@@ -94,4 +116,4 @@ def peak(model: str, layers: int, learners: int, tokens: int, checkpoints: bool)
 if __name__ == "__main__":
     for words in sys.argv[1:]:
         name, *numbers = words.split(",")
-        print(peak(name, *map(int, numbers[:-1]), bool(int(numbers[-1]))), flush=True)  # type: ignore[arg-type, call-arg]
+        print(peak(name, *map(int, numbers)), flush=True)

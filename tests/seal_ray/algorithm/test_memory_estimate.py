@@ -273,8 +273,9 @@ def test_what_this_machine_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 LAYERS = {"3b": 36, "7b": 28, "8b": 32}
 SHARDED = [
-    *(("3b", 4, 4096, True), ("7b", 8, 4096, True), ("8b", 8, 4096, False), ("7b", 4, 16_384, True)),
-    *(("7b", 16, 16_384, True), ("8b", 16, 4096, True), ("3b", 16, 4096, False)),
+    *(("3b", 4, 4096, True, 0), ("7b", 8, 4096, True, 0), ("8b", 8, 4096, False, 0), ("7b", 4, 16_384, True, 0)),
+    *(("7b", 16, 16_384, True, 0), ("8b", 16, 4096, True, 0), ("3b", 16, 4096, False, 0)),
+    *(("3b", 4, 4096, True, 16), ("7b", 16, 16_384, True, 16), ("8b", 8, 4096, False, 16)),
 ]
 
 
@@ -282,20 +283,22 @@ SHARDED = [
 def test_a_sharded_learner_takes_what_pytorch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """On fake tensors of the true shapes."""
     # Sixteen learners are on two machines, and weights are sharded over the eight of each.
-    words = [f"{name},{LAYERS[name]},{min(n, 8)},{tokens},{int(each)}" for name, n, tokens, each in SHARDED]
+    words = [f"{name},{LAYERS[name]},{min(n, 8)},{tokens},{int(each)},{r}" for name, n, tokens, each, r in SHARDED]
     command = [sys.executable, "-m", "tests.seal_ray.algorithm.fsdp_memory", *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    for (name, learners, tokens, checkpoints), line in zip(SHARDED, done.stdout.split(), strict=True):
+    for case, line in zip(SHARDED, done.stdout.split(), strict=True):
+        name, learners, tokens, checkpoints, rank = case
         model, shapes = shapes_of(name, LAYERS[name])
         monkeypatch.setattr(memory_estimate, "checkpoint_shapes", lambda _, shapes=shapes: shapes)
         overrides = [
             f"learners.num_learners={learners}",
             f"training.microbatch_tokens={tokens}",
             f"solver.gradient_checkpointing={str(checkpoints).lower()}",
+            f"solver.lora_rank={rank}",
         ]
         found = {part.name: part.size for part in parts(make_config(["qwen2.5-7b"], overrides=overrides).spec, model)}
         gradients = found["learner gradients and moments"] // 3
         kept = ("learner weights", "reference policy", "learner activations and whole layers")
         estimate = (sum(found[each] for each in kept) + gradients) / learners
         moments = 2 * gradients / learners
-        assert (estimate + moments) / (int(line) + moments) == pytest.approx(1.0, abs=0.05), (name, learners, tokens)
+        assert (estimate + moments) / (int(line) + moments) == pytest.approx(1.0, abs=0.05), case
