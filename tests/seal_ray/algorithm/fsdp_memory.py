@@ -62,7 +62,7 @@ class Learning(nn.Module):
 
 
 def _faked(module: nn.Module) -> nn.Module:
-    """The module with tensors of this mode in place of its own. PEFT cannot make its layers in it."""
+    """The module with tensors of this mode instead of its own. PEFT cannot make its layers in this mode."""
     made: dict[Any, Any] = {}
     for part in module.modules():
         for name, own in [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]:
