@@ -14,6 +14,7 @@ from envs.roles import SOLVER
 from policies.engine import BASE
 from policies.engine.choice import choose_kind
 from policies.engine.requests import checkpoint_shapes
+from policies.engine.stored import StoredWeights
 from policies.models import ModelFolder, open_model
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import Writing
@@ -50,10 +51,9 @@ class Agent:
     version: int = 0
     learners: SealLearnerGroup | None = None
     in_buckets: bool = False
-    """Whether engines take weights from buffers on the learners' GPUs.
-
-    Then learners must not learn while engines sample: an engine that restarts gets the weights from them again.
-    """
+    """Whether engines take weights from buffers on the learners' GPUs."""
+    learns_on: bool = False
+    """Whether learners learn while engines sample, so that an engine that restarts cannot get its weights from them."""
 
     @property
     def name(self) -> str:
@@ -134,7 +134,16 @@ class Agent:
             self.engines.deliver(self.name, self.version, lambda: payload)
             return
         wanted = (self.name, checkpoint_shapes(self.model.path), self.engine_dtype)
-        stored = cache(lambda: self._learners.store(*wanted))
+        kept = self.in_buckets and self.learns_on
+        if kept:
+            self._learners.store(*wanted, learns_on=True)
+
+        @cache
+        def stored() -> StoredWeights:
+            if not kept:
+                self._learners.store(*wanted)
+            return self._learners.stored(self.name)
+
         base = partial(Payload, BASE, self.version)
 
         def buckets() -> Iterator[Payload]:
@@ -146,6 +155,7 @@ class Agent:
             lambda: base(weights=stored()),
             lambda: base(weights=self._learners.copied(stored())),
             buckets=buckets if self.in_buckets else None,
+            once=kept,
         )
 
     def settle(self) -> None:
@@ -182,7 +192,8 @@ def start_agents(spec: RunSpec) -> dict[str, Agent]:
             engine_dtype=spec.engine.dtype,
             ratio_tolerance=stale_tolerance if name == SOLVER and spec.training.staleness else tolerance,
             engine_timeout=spec.fault_tolerance.engine_timeout,
-            in_buckets=spec.learners.num_gpus_per_learner > 0 and not spec.training.staleness,
+            in_buckets=spec.learners.num_gpus_per_learner > 0,
+            learns_on=spec.training.staleness > 0,
         )
         agents[name].heal()
     return agents

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from envs.roles import SOLVER
 from policies.engine.requests import checkpoint_shapes
 from policies.models import ModelFolder
-from seal_ray.algorithm.memory_estimate import bytes_per_value, parameter_counts
+from seal_ray.algorithm.memory_estimate import bytes_per_value, parameter_counts, shares_gpus
 from seal_ray.config.resolve import RunSpec
 
 
@@ -56,10 +56,10 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
     read, rest = _COMPLETIONS * _RESULT, _COMPLETIONS * (_COMPLETION + _RESULT)
 
     ranks = engine.tensor_parallel
-    at_once = min(engine.concurrent, math.ceil(rollouts / engine.num_engines))
-    waves = math.ceil(rollouts / (engine.num_engines * at_once))
+    dialogues = min(engine.concurrent, math.ceil(rollouts / engine.num_engines))
+    waves = math.ceil(rollouts / (engine.num_engines * dialogues))
     value = bytes_per_value(engine)
-    cache = at_once * (opening + rest) * model.kv_bytes_per_token(value, ranks=ranks)
+    cache = dialogues * (opening + rest) * model.kv_bytes_per_token(value, ranks=ranks)
     step = (value * parameters / ranks + cache) / (gpu.bandwidth * _SAMPLING) + _STEP
     samples = waves * (solver.steps or _COMPLETIONS) * _COMPLETION
     prompts = training.groups * opening + rollouts * read
@@ -69,11 +69,13 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
     passes = 4 if solver.lora_rank else 6  # gradients of weights that do not learn are left out
     passes += 2 * solver.gradient_checkpointing + 2 * bool(training.kl)
     learning = training.epochs * passes * parameters * rows / (learners.num_learners * gpu.flops * _LEARNING)
-    speed = _BY_FILE if training.staleness or solver.lora_rank else _BY_BUCKETS
+    copies = bool(training.staleness)  # kept on the host, for engines that restart
+    speed = _BY_FILE if solver.lora_rank else _BY_BUCKETS / (1 + copies)
     delivery = value * learnt / speed
     checkpoint = (12 * learnt + value * parameters) / _DISK / training.checkpoint_every
     playing = reading + samples * step
-    both = max(playing, learning) if training.staleness else playing + learning
+    at_once = training.staleness and not shares_gpus(spec)
+    both = max(playing, learning) if at_once else playing + learning
     return (
         RoundPhase(
             "reading prompts",
@@ -82,7 +84,7 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
             f"({engine.num_engines * ranks} GPUs × {_READING:g} of {gpu.flops / 1e12:g}e12 FLOPs)",
         ),
         RoundPhase(
-            "sampling", samples * step, f"{samples:,} steps of {1000 * step:.0f} ms, {at_once} dialogues in each"
+            "sampling", samples * step, f"{samples:,} steps of {1000 * step:.0f} ms, {dialogues} dialogues in each"
         ),
         RoundPhase(
             "learning",
@@ -97,6 +99,6 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
         RoundPhase(
             "all",
             both + delivery + checkpoint,
-            "learning while the next round is played" if training.staleness else "one after the other",
+            "learning while the next round is played" if at_once else "one after the other",
         ),
     )

@@ -37,11 +37,15 @@ class _Sent:
 
     buckets: Callable[[], Iterable[Payload]] | None
     ways: Sequence[Callable[[], Payload]]
+    has_buckets: bool = True
+    """Whether the buckets can be sent."""
     references: dict[int, Any] = field(default_factory=dict)
 
     def reference(self, misses: int) -> Any:
         """None for an engine that buckets reach, as far as is known."""
         way = min(misses - (self.buckets is not None), len(self.ways) - 1)
+        if not self.has_buckets:
+            way = max(way, 0)
         if way >= 0 and way not in self.references:
             self.references[way] = ray.put(self.ways[way]())
         return self.references.get(way)
@@ -89,16 +93,19 @@ class EnginePool:
         version: int,
         *ways: Callable[[], Payload],
         buckets: Callable[[], Iterable[Payload]] | None = None,
+        once: bool = False,
     ) -> None:
         """Sends every engine a policy's weights, after earlier deliveries have arrived.
 
         Engines load and prove them in the background, while requests wait; `heal` and `settle` raise failures. An
-        engine to which a way is `OutOfReach` gets the next one's payload. `buckets` come before all ways, and block.
+        engine to which a way is `OutOfReach` gets the next one's payload. `buckets` come before all ways, and block. If
+        they can be sent only `once`, engines that restart get a way's payload.
         """
         self.settle()
-        self._payloads[policy] = _Sent(buckets, ways)
+        self._payloads[policy] = sent = _Sent(buckets, ways)
         self._held[policy] = version
         self._update(self._members, policy)
+        sent.has_buckets = not once
 
     def settle(self) -> None:
         """Blocks until the engines have started and have proven all deliveries. Raises as `heal`."""

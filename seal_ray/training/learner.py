@@ -4,6 +4,7 @@ import logging
 import math
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,7 +82,8 @@ class SealLearner(RowsLearner):
         self._microbatch_tokens = spec.training.microbatch_tokens
         self.counted = Counts()
         self._out_of_memory = 0
-        self._stored: dict[str, deque[StoredWeights]] = defaultdict(lambda: deque(maxlen=2))
+        self._storing = ThreadPoolExecutor(1)
+        self._stored: dict[str, deque[Future[StoredWeights]]] = defaultdict(lambda: deque(maxlen=2))
         self._shared: SharedBuffer | None = None
         self._writers: Any = None
         """The process group of ranks that write shards while they learn."""
@@ -288,18 +290,20 @@ class SealLearner(RowsLearner):
         for name, steps in state.get(_STEPS, {}).items():
             self._agents[name].steps = steps
 
-    def store(self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> StoredWeights | None:
-        """A module's weights for an engine (`full_weights`), in this machine's shared memory.
+    def store(self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str, *, learns_on: bool) -> None:
+        """Stores a module's weights for an engine (`full_weights`) in this machine's shared memory, in a thread.
 
-        All ranks must call this; the first gets them, and keeps them until the call after the next.
+        All ranks must call this. The first stores them, and keeps them until the call after the next. If it `learns_on`
+        before `stored`, the weights are copied.
         """
         learning = self._plain(module_id).learning()
-        state = {name: whole(parameter, copy=False, dtype=DTYPES[dtype]) for name, parameter in learning.items()}
-        if self.distributed and dist.get_rank():
-            return None
-        stored = store(full_weights(state, shapes, dtype))
-        self._stored[module_id].append(stored)
-        return stored
+        state = {name: whole(value, copy=learns_on, dtype=DTYPES[dtype]) for name, value in learning.items()}
+        if not self.distributed or not dist.get_rank():
+            self._stored[module_id].append(self._storing.submit(store, full_weights(state, shapes, dtype)))
+
+    def stored(self, module_id: str) -> StoredWeights | None:
+        """The weights that the last `store` has stored, on the first rank."""
+        return self._stored[module_id][-1].result() if self._stored[module_id] else None
 
     def share(
         self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str

@@ -81,12 +81,18 @@ class SealLearnerGroup(RowsLearnerGroup):
         weights: Mapping[str, Any] = state[COMPONENT_RL_MODULE][module_id]["weights"]
         return weights
 
-    def store(self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> StoredWeights:
-        """A module's weights for an engine, in shared memory of the first learner's machine.
+    def store(
+        self, module_id: str, shapes: Mapping[str, tuple[int, ...]], dtype: str, *, learns_on: bool = False
+    ) -> None:
+        """Stores a module's weights for an engine in shared memory of the first learner's machine.
 
-        They stay there until the call after the next.
+        They stay there until the call after the next. Only with `learns_on` may learners learn before `stored`.
         """
-        first: StoredWeights | None = self._on_all(lambda learner: learner.store(module_id, shapes, dtype))[0]
+        self._on_all(lambda learner: learner.store(module_id, shapes, dtype, learns_on=learns_on))
+
+    def stored(self, module_id: str) -> StoredWeights:
+        """The weights that `store` has stored last."""
+        first: StoredWeights | None = self._on_all(lambda learner: learner.stored(module_id))[0]
         assert first is not None, "the first learner has it"
         return first
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from envs.errors import UserError
 from seal_ray.agent import RatioError
@@ -16,8 +17,9 @@ from seal_ray.rollout.types import Group, played_trajectories
 from seal_ray.training.rows import RoundRows, make_rows
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half, Logged
-from tests.seal_ray.algorithm.runs import built, check_resumes
+from tests.seal_ray.algorithm.runs import assert_equal, built, check_resumes
 from tests.seal_ray.algorithm.test_coevolution import pairs_config
+from tests.seal_ray.algorithm.test_seal_rounds import deliveries, kill_soon
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
 
@@ -35,6 +37,26 @@ def test_a_round_plays_the_weights_before_the_last_update_and_resumes(tmp_path: 
         lags.append({updates - version for version in versions})
         updates += "solver/steps" in report.metrics
     assert lags == [{0}, {1}, {1}]
+
+
+@pytest.mark.only_by(target="long")
+def test_an_engine_that_restarts_while_the_learners_learn_gets_the_weights_of_its_round() -> None:
+    config = small_config(Half(pause=0.1), num_learners=2, num_cpus_per_learner=0.1).engine(num_engines=2)
+    config.training(staleness=1, importance_cap=2.0)
+    with built(config.copy(copy_frozen=False)) as run:
+        expected, weights = run.play(3), run.weights
+    with built(config.copy(copy_frozen=False)) as run:
+        solver = run.algorithm.solver
+        solver.in_buckets = True  # as on GPUs
+        assert run.play(1) == expected[:1]
+        (actor, _) = solver.engines.actors
+        killer = kill_soon(ray.get(actor.processes.remote()), 0.4)
+        assert run.play(2) == expected[1:]
+        killer.join()
+        assert solver.engines.restarts == 1
+        solver.settle()
+        assert deliveries(actor)[0][0] == "StoredWeights"
+        assert_equal(run.weights, weights)
 
 
 def test_a_fault_in_learning_ends_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

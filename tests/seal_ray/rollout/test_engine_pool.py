@@ -68,7 +68,9 @@ def _deliver(pool: EnginePool, number: int) -> None:
     pool.deliver(BASE, number, lambda: Payload(BASE, number, weights={}))
 
 
-def _deliver_in_buckets(pool: EnginePool, number: int, *checksums: int, device: str = "") -> list[int]:
+def _deliver_in_buckets(
+    pool: EnginePool, number: int, *checksums: int, device: str = "", once: bool = False
+) -> list[int]:
     """Buckets for engines on this device's machine, or on this one, and a file for others.
 
     Returns the numbers of buckets that were made.
@@ -82,7 +84,7 @@ def _deliver_in_buckets(pool: EnginePool, number: int, *checksums: int, device: 
             bucket = Bucket({}, "float32", checksum, handles, is_last=place == len(checksums) - 1)
             yield Payload(BASE, number, bucket=bucket)
 
-    pool.deliver(BASE, number, lambda: Payload(BASE, number, weights={}), buckets=buckets)
+    pool.deliver(BASE, number, lambda: Payload(BASE, number, weights={}), buckets=buckets, once=once)
     return made
 
 
@@ -154,12 +156,7 @@ def test_buckets_reach_engines_on_the_learners_machine_and_others_get_a_file() -
         assert _deliver_in_buckets(pool, 2, PROVEN, PROVEN) == [0, 1]
         pool.settle()
         assert time.monotonic() - began < SECONDS, "no file was sent"
-        (pid,) = ray.get(pool.actors[0].processes.remote())
-        os.kill(pid, signal.SIGKILL)
-        until_restarted = time.monotonic() + 60.0
-        while not pool.restarts and time.monotonic() < until_restarted:
-            pool.heal()
-        pool.settle()
+        _restart_first(pool)
         assert pool.restarts == 1
         beside = f"{device_names()[0]}-2"
         began = time.monotonic()
@@ -172,6 +169,27 @@ def test_buckets_reach_engines_on_the_learners_machine_and_others_get_a_file() -
         assert _deliver_in_buckets(pool, 5, PROVEN, PROVEN) == [], "they have not reached it before"
         pool.settle()
         assert pool.restarts == 1
+
+
+def _restart_first(pool: EnginePool) -> None:
+    """Kills the first engine, and waits until it holds its weights again."""
+    before = pool.restarts
+    (pid,) = ray.get(pool.actors[0].processes.remote())
+    os.kill(pid, signal.SIGKILL)
+    until_restarted = time.monotonic() + 60.0
+    while pool.restarts == before and time.monotonic() < until_restarted:
+        pool.heal()
+    pool.settle()
+
+
+def test_an_engine_that_restarts_gets_a_file_if_buckets_can_be_sent_once() -> None:
+    with started(1) as pool:
+        for number in (2, 3):
+            made = _deliver_in_buckets(pool, number, PROVEN, PROVEN, once=True)
+            assert made == [0, 1]
+        _restart_first(pool)
+        assert made == [0, 1]
+        assert ray.get(pool.actors[0].versions.remote()) == {BASE: 3}
 
 
 def test_buckets_do_not_reach_engines_on_other_machines() -> None:

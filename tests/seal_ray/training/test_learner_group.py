@@ -224,6 +224,19 @@ def test_buckets_have_the_whole_weights(case: Case, monkeypatch: pytest.MonkeyPa
     assert all(torch.equal(received[name], tensor) for name, tensor in expected.items())
 
 
+@pytest.mark.parametrize("case", [("local", "full"), ("fsdp", "full")], indirect=True, ids="-".join)
+def test_stored_weights_are_those_before_the_learners_learnt_on(case: Case) -> None:
+    shapes = checkpoint_shapes(Path(case.config.spec.solver.model))
+    expected = full_weights(case.group.module_weights(SOLVER), shapes, "float32")
+    case.group.store(SOLVER, shapes, "float32", learns_on=True)
+    case.learn_more(case.group)
+    changed = full_weights(case.group.module_weights(SOLVER), shapes, "float32")
+    stored = case.group.stored(SOLVER)
+    assert stored.keys() == expected.keys()
+    assert all(torch.equal(stored[name], tensor) for name, tensor in expected.items())
+    assert not all(torch.equal(changed[name], tensor) for name, tensor in expected.items())
+
+
 @pytest.mark.parametrize("case", [("local", "full"), ("ddp", "lora")], indirect=True, ids="-".join)
 def test_a_gradient_that_is_not_finite_changes_nothing(case: Case) -> None:
     state, before = case.group.get_state(), state_of(case.group)
