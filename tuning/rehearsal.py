@@ -175,7 +175,7 @@ class Rehearsal:
         if not learning | sampling:
             return "no GPU"
         return (
-            f"{learners.num_learners} learners and {engine.num_engines} engines on {len(learning | sampling)} GPUs, "
+            f"learners: {learners.num_learners}, engines: {engine.num_engines}, GPUs: {len(learning | sampling)}; "
             f"at most {max((*learning.values(), *sampling.values()))} of one kind on a GPU"
         )
 
