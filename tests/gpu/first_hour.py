@@ -7,6 +7,7 @@ shape.
 
 import argparse
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -77,19 +78,20 @@ def gradient_errors(device: str) -> tuple[float, float]:
     return float((shared - exact).norm() / exact.norm()), float((apart - exact).norm() / exact.norm())
 
 
-def receive(sent: Any, proven: Any, device: str) -> None:
-    """The other process, as an engine: it opens the sender's buffers and compares their checksums."""
+def receive(sent: Any, proven: Any, device: str, gpu: int) -> None:
+    """The other process, an engine that has this GPU alone: it opens the sender's buffers and compares checksums."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[gpu]
     while (message := sent.get()) is not None:
         handle, shapes, dtype, expected = message
         proven.put(len(open_buffer(handle, shapes, dtype, expected, torch.device(device, 0))))
 
 
-def hand_over(size: int, device: str) -> Iterator[tuple[str, str]]:
-    """Hands `size` bytes to another process in a buffer (by CUDA's handles on a GPU), which proves what it has got."""
+def hand_over(size: int, device: str, gpu: int = 0) -> Iterator[tuple[str, str]]:
+    """Hands `size` bytes of the first GPU to a process with another `gpu`, by a handle of CUDA; on a CPU by a file."""
     tensor = torch.randn(size // 2, device=device).bfloat16()
     context = mp.get_context("spawn")
     sent, proven = context.Queue(), context.Queue()
-    process = context.Process(target=receive, args=(sent, proven, device), daemon=True)
+    process = context.Process(target=receive, args=(sent, proven, device, gpu), daemon=True)
     process.start()
     for part in (tensor[:2], tensor):  # its start does not count
         started = time.perf_counter()
@@ -99,7 +101,7 @@ def hand_over(size: int, device: str) -> Iterator[tuple[str, str]]:
         seconds = time.perf_counter() - started
     sent.put(None)
     process.join()
-    yield f"{size >> 20} MiB proven in another process", f"{seconds:.2f} s"
+    yield f"{size >> 20} MiB proven in another process" + " on another GPU" * gpu, f"{seconds:.2f} s"
     yield "checksum", f"{size / timed(lambda: checksum(tensor), device) / 1e9:.1f} GB/s"
 
 
@@ -144,8 +146,9 @@ def main() -> None:
     print(f"| device | {'CPU' if on_cpu else torch.cuda.get_device_name()}, PyTorch {torch.__version__} |")
     shared, apart = gradient_errors(device)
     print(f"| relative error of gradients, shared tokens and separate rows | {shared:.4f}, {apart:.4f} |")
-    for row in hand_over((64 << 20) if on_cpu else (4 << 30), device):
-        print("| " + " | ".join(row) + " |", flush=True)
+    for gpu in range(1 if on_cpu else min(2, torch.cuda.device_count())):
+        for row in hand_over((64 << 20) if on_cpu else (4 << 30), device, gpu):
+            print("| " + " | ".join(row) + " |", flush=True)
     sizes = (2, 300, 40) if on_cpu else (4, 3072, 512)
     for row in learner_speed(shape, *sizes, device):
         print("| " + " | ".join(row) + " |", flush=True)
