@@ -37,7 +37,7 @@ def spec_with(**curator: Any) -> Any:
 class Play:
     """Plays probes: a turn passes with this probability, by interface and start. It stores the plans.
 
-    A turn takes one sampled token, or so many `tokens`.
+    A turn takes `tokens` sampled tokens.
     """
 
     def __init__(self, passes: Callable[[Interface, TurnStart], float], tokens: int = 1) -> None:
