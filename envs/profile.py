@@ -1,6 +1,6 @@
 """The failure profile C: aggregated diagnoses, the only view of the solver that a curator gets.
 
-Counts are kept twice: for the window since the last interface update, and in total.
+Counts are kept twice: for the curator's window, and in total.
 """
 
 from collections import Counter
@@ -84,7 +84,7 @@ class FailureProfile:
         self.total.add(diagnosis, reward)
 
     def start_window(self) -> None:
-        """Empties the window; called when the interface changes."""
+        """Empties the window; called when the curator's begins."""
         self.window = Statistics()
 
     def prevalence(self, label: Label) -> float:

@@ -1,11 +1,8 @@
 """`TurnStart`: the beginning of a turn of a played dialogue, from which the turn can be sampled again."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
 from envs.diagnosis import Label
-from envs.task import JSON
 from policies.trajectory import Trajectory
 
 Kind = tuple[str, str]
@@ -30,15 +27,6 @@ class TurnStart:
     def kind(self) -> Kind:
         """The stratum of turn probes that it belongs to."""
         return self.category, str(self.label) if self.label.is_failure else ""
-
-    def to_dict(self) -> dict[str, JSON]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
-        completions = tuple(tuple(completion) for completion in value["completions"])
-        return cls(**{**value, "label": Label(value["label"]), "completions": completions})
 
 
 def turn_start(trajectory: Trajectory, turn: int) -> TurnStart | None:

@@ -208,8 +208,6 @@ def kaplan_meier_median(times: Sequence[float], reached: Sequence[bool]) -> floa
 
     A time that was not `reached` is censored. None if the estimate does not come to one half.
     """
-    if not any(reached):
-        return None
     curve = stats.ecdf(stats.CensoredData.right_censored(times, np.logical_not(reached))).sf
     half = curve.quantiles[curve.probabilities <= 0.5 + 1e-12]
     return float(half[0]) if len(half) else None

@@ -1,5 +1,6 @@
 """`CoEvolution`: the rounds of solver, curator and task writer. RLlib's side is in `seal.py`."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -90,7 +91,8 @@ class CoEvolution:
         self._sleep()
         with _timed(times, "curate"):
             curator = self.curator.close_round(self.round, groups)
-            written = WindowReport() if self.task_writer is None else self.task_writer.close_round(self.round, groups)
+            # The next round may be played while the solver learns; otherwise a window ends with the learnt weights.
+            written = self._close_task_writer(self.round, groups) if self.spec.training.staleness else None
         self.round += 1
         metrics = {
             "round": self.round,
@@ -100,7 +102,6 @@ class CoEvolution:
             "solver/tasks_seen": self._planner.tasks_seen,
             **rows.metrics,
             **curator.metrics,
-            **written.metrics,
             "interface/changed": int(played.changed or curator.metrics.get("curator/promoted", 0.0)),
             "interface/guidelines": len(self.curator.incumbent.interface.guidelines),
             **{f"diagnosis/rho/{label}": weight for label, weight in self._reweighter.rho.items()},
@@ -108,7 +109,10 @@ class CoEvolution:
         }
         window, profile = self.curator.window, self.profile.to_dict()
         metrics |= self._learn(rows, times, [arm.id for arm in self.curator.arms])
+        if written is None:
+            written = self._close_task_writer(self.round - 1, groups)
         metrics |= {
+            **written.metrics,
             **{f"perf/{name}_seconds": value for name, value in times.items()},
             "perf/engine_restarts": self.solver.engines.restarts,
             "perf/runner_restarts": self._runners.num_remote_worker_restarts(),
@@ -153,6 +157,12 @@ class CoEvolution:
                 self.solver.deliver_update()
         learnt = {f"solver/{key}": value for key, value in learnt.items()}
         return learnt | internalisation_metrics(internalisation, arms)
+
+    def _close_task_writer(self, round_number: int, groups: Sequence[Group]) -> WindowReport:
+        if self.task_writer is None:
+            return WindowReport()
+        self._sleep()
+        return self.task_writer.close_round(round_number, groups)
 
     def evaluate(self) -> EvaluationReport:
         """Plays the tasks of the suites on the plain interface, under the rules of their source."""
@@ -246,7 +256,7 @@ class CoEvolution:
         """JSON values for a checkpoint."""
         return {
             "round": self.round,
-            "ahead": _PLAYED.dump_python(self._ahead, mode="json"),
+            "ahead": json.dumps(_PLAYED.dump_python(self._ahead), default=list),  # a text: models can nest deeply
             **self._planner.get_state(),
             "versions": {name: agent.version for name, agent in self.agents.items()},
             "curator": self.curator.get_state(),
@@ -258,7 +268,7 @@ class CoEvolution:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The inverse of `get_state`."""
         self.round = state["round"]
-        self._ahead = _PLAYED.validate_python(state.get("ahead"))
+        self._ahead = _PLAYED.validate_python(json.loads(state["ahead"]))
         self._planner.set_state(state)
         for name, agent in self.agents.items():
             agent.version = state["versions"][name]

@@ -180,7 +180,7 @@ class LLMCuratorSection(GuidingCuratorSection, ProposerSection):
     probe_failing: Share = 0.75
     """Share of probed turns that failed in the last window; the others passed."""
     probe_budget: Share = 0.2
-    """Largest number of tokens that a window's probes sample, as a share of the last window's rollouts; it lowers
+    """Tokens that a window's probes sample at most, by estimate, as a share of the last window's rollouts; it lowers
     probe_points."""
 
 

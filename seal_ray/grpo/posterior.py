@@ -195,7 +195,7 @@ class Posterior:
     def share_out(self, arms: Sequence[str], slots: int, generator: np.random.Generator) -> list[int]:
         """Top-two Thompson sampling (Russo, arXiv 1602.08448): how many of `slots` each arm gets.
 
-        Half of the slots are divided evenly. Each other slot goes to the best or second best arm of a draw of all
+        Up to half of the slots are divided evenly. Each other slot goes to the best or second best arm of a draw of all
         values, with equal probability; plain Thompson sampling would settle on one arm.
         """
         each = slots // (2 * len(arms))

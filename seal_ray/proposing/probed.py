@@ -127,6 +127,7 @@ class ProbedProposals:
             "prober": self._prober.get_state(),
             "values": self._values.get_state(),
             "has_probes": self.has_probes,
+            "tokens": self._report.tokens,
             "credits": [None if credit is None else asdict(credit) for credit in self.credits],
             "archive": [asdict(credit) for _, credit in self.archive],
         }
@@ -136,6 +137,7 @@ class ProbedProposals:
         self._prober.set_state(state["prober"])
         self._values.set_state(state["values"])
         self.has_probes = state["has_probes"]
+        self._report = ProbeReport((), state["tokens"])
         self.credits = [_CREDIT.validate_python(value) for value in state["credits"]]
         self.archive = list(zip(archive, map(_CREDIT.validate_python, state["archive"]), strict=True))
 

@@ -53,7 +53,7 @@ IN_POOL = "specification: it stands in the pool already."
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The kind of writer of a task, the digest of its failure profile, and the round."""
+    """The kind of writer of a task, the digest of its failure profile, and the round, from 1."""
 
     writer: str
     profile: str
@@ -110,7 +110,7 @@ class WrittenTaskPool:
     def add(self, task: Task, specification: Specification, provenance: Provenance) -> str | None:
         """Adds a task. Returns None, or the reason in one sentence if the pool has its specification or story already.
 
-        No task is retired before `trim`, so that all tasks of a window are played.
+        No task is retired before `trim`, at the window's end.
         """
         if self.known(specification) is not None:
             return IN_POOL

@@ -35,7 +35,10 @@ class TaskOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutOutcome:
-    """A held-out task that is never trained on: its success at the window's start and end."""
+    """A held-out task that is never trained on: its success at the window's start and end.
+
+    With `training.staleness` 1 both are before the last update that was learnt until then.
+    """
 
     specification: Specification
     before: float

@@ -102,7 +102,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         seed = derive_seed(self._seed, "writer", round_number)
         work = self.task_writer.propose(profile, known=self._known(), n=self.section.specifications, seed=seed)
         digest = blake2b(profile.render().encode(), digest_size=4).hexdigest()
-        provenance = Provenance(self.section.kind, digest, round_number)
+        provenance = Provenance(self.section.kind, digest, round_number + 1)
         self.proposals = tuple(self._added(proposal, provenance) for proposal in self.write(work, heal))
         if self.section.probe_rollouts and self._plain is not None:
             self._probe(self._plain)
@@ -114,7 +114,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
             tasks, plain.rewards(tasks, self.section.probe_rollouts, "task probe", self._round), strict=True
         ):
             self._window[task] = [sum(rewards), float(len(rewards))]
-            self.pool.observe(task, successes=sum(rewards), rollouts=len(rewards), round_number=self._round)
+            self.pool.observe(task, successes=sum(rewards), rollouts=len(rewards), round_number=self._round + 1)
 
     def replace_drawn(self, numbers: range, drawn: Sequence[str]) -> list[str]:
         """The `drawn` tasks of these numbers, with written ones at the `written_slots` of the share.
@@ -150,17 +150,21 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         metrics: dict[str, float] = {
             "task_writer/groups": len(written),
             "task_writer/share": len(written) / max(1, len(groups)),
-            "task_writer/probe_tokens": 0 if self._plain is None else self._plain.tokens,
         }
-        if self._plain is not None:
-            self._plain.tokens = 0
-        return metrics if self.begins_at(round_number + 1) else metrics | self.pool.metrics()
+        return metrics if self.begins_at(round_number + 1) else metrics | self._more()
 
     def end_window(self, round_number: int) -> tuple[list[float | None], list[dict[str, JSON]], dict[str, float]]:
         values = iter(self.reward(self._outcomes(round_number + 1)))
         by_proposal = [next(values) if each.accepted else None for each in self.proposals]
         self.pool.age()
-        return by_proposal, self.pool.rows(), self.pool.metrics()
+        return by_proposal, self.pool.rows(), self._more()
+
+    def _more(self) -> dict[str, float]:
+        """Metrics of the pool, and the tokens that were sampled beside the round."""
+        tokens = 0
+        if self._plain is not None:
+            tokens, self._plain.tokens = self._plain.tokens, 0
+        return {"task_writer/probe_tokens": tokens, **self.pool.metrics()}
 
     def rejected_reward(self, values: Sequence[float]) -> float:
         del values
@@ -188,6 +192,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
             "earlier": {task: list(counts) for task, counts in self._earlier.items()},
             "window": self._window,
             "held_out": self._held_out_before,
+            "tokens": 0 if self._plain is None else self._plain.tokens,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -197,6 +202,8 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         self._earlier = {task: (counts[0], counts[1]) for task, counts in state["earlier"].items()}
         self._window = {task: list(counts) for task, counts in state["window"].items()}
         self._held_out_before = state["held_out"]
+        if self._plain is not None:
+            self._plain.tokens = state["tokens"]
         self._composed, self._drawn = {}, set()
 
     def _added(self, proposal: Proposal[Specification], provenance: Provenance) -> Proposal[Specification]:

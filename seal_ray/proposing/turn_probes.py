@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from envs.dialogue import Protocol
 from envs.interface import Interface
@@ -28,6 +29,7 @@ from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, GroupPlan, played_traj
 STAGES = (0.25, 0.5, 1.0)
 """Shares of the points after which the worse half of the interfaces is left out (successive halving)."""
 _LEAST_POINTS = 4
+_STARTS = TypeAdapter(list[TurnStart])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +141,15 @@ class TurnProber:
 
     def get_state(self) -> dict[str, JSON]:
         """JSON values for a checkpoint."""
-        starts = [start.to_dict() for start in self._starts.values()]
         return {
             "rollouts": [[*kind, n] for kind, n in self._rollouts.items()],
-            "starts": starts,
+            "starts": _STARTS.dump_python(list(self._starts.values()), mode="json"),
             "tokens": self._tokens,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The inverse of `get_state`."""
-        starts = map(TurnStart.from_dict, state["starts"])
-        self._starts = {(start.kind, start.task): start for start in starts}
+        self._starts = {(start.kind, start.task): start for start in _STARTS.validate_python(state["starts"])}
         self._rollouts = Counter({(category, label): n for category, label, n in state["rollouts"]})
         self._tokens = state["tokens"]
 

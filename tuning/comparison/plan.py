@@ -147,7 +147,7 @@ def preregistered_plan(
     frozen = Preregistration.load(file, "--preregistered")
     check_known("--arms", frozen.arms, *arms)
     chosen = [seed for seed in frozen.seeds if seed >= (first_seed or 0)][:seeds]
-    if not chosen or len(chosen) < (seeds or 0):
+    if not chosen or not 0 <= (seeds or 0) <= len(chosen):
         raise UserError(f"--seeds, --first-seed: {file} has the seeds {', '.join(map(str, frozen.seeds))}.")
     places = parse_places(overrides, "--preregistered")
     configs = {}

@@ -23,7 +23,7 @@ class ShamCurator(ConstantCurator):
 
 
 class ShuffledCurator(LLMCurator):
-    """Writes proposals whose guidelines have their words in random order: the same machinery without advice."""
+    """Writes guidelines alone, with their words in random order: the same machinery without advice."""
 
     kind = "examples.experiments.curator.controls:ShuffledCurator"
 
@@ -72,7 +72,10 @@ def shuffled(interface: Interface, rng: random.Random) -> Interface:
 
 
 def guided_successes(rewards_G: NDArray[np.float64], arms_G: NDArray[np.int64]) -> NDArray[np.float64]:
-    """GRPO on the plain members, and fine-tuning on guided successes: their advantage is 1, that of failures 0."""
+    """GRPO on the plain members, and fine-tuning on guided successes: their advantage is 1, that of failures 0.
+
+    A group of equal rewards gives no row, as in all arms, so that successes of groups without a failure are left out.
+    """
     advantages_G = np.where(rewards_G > 0, 1.0, 0.0)
     plain_G = arms_G == 0
     if plain_G.any():

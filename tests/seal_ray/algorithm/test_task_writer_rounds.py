@@ -13,6 +13,7 @@ from envs.specifications import Rejected, writable
 from policies.trajectory import derive_seed
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import RoundReport
+from seal_ray.proposing.task_rewards import HeldOut
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.runs import Run, built, check_resumes, measured, played, same
@@ -107,6 +108,19 @@ def test_three_agents_continue_bit_for_bit_from_the_middle_of_a_window(shared: b
         assert any(each.get(f"{agent}/gradient_norm", 0) > 0 for each in metrics), metrics
     assert any(each["task_writer/rejections"] > 0 for each in metrics), metrics
     assert any(each["task_writer/groups"] > 0 for each in metrics)
+
+
+def test_held_out_success_counts_the_updates_of_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    success, versions = HeldOut.success, []
+    with built(config(writer={**WRITER, "reward": "held_out_success", "update_every": 1})) as run:
+
+        def recorded(self: HeldOut, round_number: int) -> list[float | None]:
+            versions.append(run.algorithm.solver.version)
+            return success(self, round_number)
+
+        monkeypatch.setattr(HeldOut, "success", recorded)
+        run.play(2)
+    assert versions == [0, 1, 2]
 
 
 GARBAGE = ("", "[" * 200, "{", '{"category": "base"}', "__import__('os')")

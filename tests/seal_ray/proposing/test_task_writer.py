@@ -126,7 +126,7 @@ def test_written_tasks_replace_a_share_of_the_drawn_ones() -> None:
     assert len(report.known) == 4
     assert [row["reward"] is None for row in report.proposals] == [False, False, True, True]
     begin(loop, 2)
-    assert [entry.provenance.round for entry in loop.pool.entries] == [0] * 4 + [2] * 4
+    assert [entry.provenance.round for entry in loop.pool.entries] == [1] * 4 + [3] * 4
 
 
 def test_a_task_writer_is_paid_and_learns_and_imitates_no_rejection() -> None:
@@ -201,8 +201,10 @@ def test_held_out_success_plays_the_same_tasks_at_both_ends_of_a_window() -> Non
     assert not set(calls[0]) & set(written)
     assert report.proposals[0]["reward"] == pytest.approx(1.0)
     begin(loop, 1)
-    close(loop, 1, {})
+    second = close(loop, 1, {})
     assert len(calls) == 3, "the end of a window is the beginning of the next"
+    tokens = [each.metrics["task_writer/probe_tokens"] for each in (report, second)]
+    assert tokens[0] == 2 * tokens[1] > 0, "each window has the tokens of its own measurements"
 
 
 @pytest.mark.parametrize(("lost", "reward"), [(range(TASKS), None), ([0], 0.5), ([], 0.5)])
@@ -242,6 +244,7 @@ def test_a_probed_task_has_a_value_before_it_is_drawn() -> None:
     assert [plan.task for plan in plans] == tasks
     assert all(len(set(plan.seeds)) == 4 and plan.arm == PLAIN_ARM for plan in plans)
     assert loop.pool.entries[0].difficulty.p == 0.25
+    assert {(entry.provenance.round, entry.played) for entry in loop.pool.entries} == {(1, 1)}, "rounds from 1"
     first = close(loop, 0, {})
     assert first.metrics["task_writer/probe_tokens"] == 16
     report = close(loop, 1, {tasks[0]: [1.0, 1.0, 0.0, 0.0]})

@@ -4,7 +4,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ def prober_of(play: Play, *, tokens: int = 1_000_000, **curator: Any) -> TurnPro
 
 
 def fill(prober: TurnProber, tokens: int = 1_000_000) -> None:
-    starts = [start.to_dict() for start in (*FAILED, *OTHERS, *PASSED)]
+    starts = [asdict(start) for start in (*FAILED, *OTHERS, *PASSED)]
     prober.set_state({"starts": starts, "rollouts": [[*kind, n] for kind, n in ROLLOUTS.items()], "tokens": tokens})
 
 

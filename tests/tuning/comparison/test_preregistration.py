@@ -94,6 +94,7 @@ def test_code_that_a_plan_names_needs_trust(tmp_path: Path, run_main: RunMain) -
     [
         (["--arms", "fixed"], "--arms: 'fixed' is not known; allowed are vanilla, rules"),
         (["--seeds", "9"], "has the seeds 0, 1, 2"),
+        (["--seeds", "-1"], "has the seeds 0, 1, 2"),
         (["--first-seed", "3"], "has the seeds 0, 1, 2"),
         (["--rounds", "2"], "--preregistered: the file has rounds"),
         (["--match", "tokens"], "--preregistered: the file has rounds"),
