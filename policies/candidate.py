@@ -7,7 +7,7 @@ from envs.dialogue import Message
 from envs.exams import Conversation, Past, Said
 from envs.task import ToolCall
 from envs.text import map_texts
-from policies.engine import Engine, Finish, GenRequest
+from policies.engine import Finish, GenRequest, Sampler
 from policies.prompting import ChatFormat
 from policies.solver import Budgets
 from policies.trajectory import derive_seed
@@ -22,7 +22,7 @@ class EngineCandidate:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Sampler,
         form: ChatFormat,
         budgets: Budgets,
         *,

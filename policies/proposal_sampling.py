@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from envs.dialogue import Message
 from envs.errors import UserError
-from policies.engine import BadRequest, Engine, Finish, GenRequest, GenResult
+from policies.engine import BadRequest, Finish, GenRequest, GenResult, Sampler
 from policies.prompting import ChatFormat
 from policies.proposer import Proposal
 from policies.rollouts import EngineRestarter
@@ -45,7 +45,7 @@ class ProposalSampler(Generic[T]):
     `UserError`; `check` returns why a value is rejected, or None. `name` is the document's name in rejections.
     """
 
-    connect: Callable[[], Engine]
+    connect: Callable[[], Sampler]
     form: ChatFormat
     writing: Writing
     policy: str
@@ -146,7 +146,7 @@ def outermost_object(text: str, *, name: str) -> str:
     return text[begin : end + 1]
 
 
-async def _sampled(engine: Engine, request: GenRequest) -> tuple[GenResult, tuple[float, ...]]:
+async def _sampled(engine: Sampler, request: GenRequest) -> tuple[GenResult, tuple[float, ...]]:
     """The result, and the policy's own log-probs (nats) of its tokens, even if a grammar restricted the sampling."""
     result = await engine.generate(request)
     if not result.masked:

@@ -11,7 +11,7 @@ from envs.errors import EnvironmentFault
 from envs.interface import Interface
 from envs.task import Task
 from envs.text import valid_text
-from policies.engine import Engine, EngineDead
+from policies.engine import EngineDead, Sampler
 from policies.solver import Solver
 from policies.trajectory import Trajectory
 from policies.turn_start import TurnStart
@@ -28,7 +28,7 @@ class EngineRestarter:
     `what` names a piece of work in the error: a dialogue, an item. `restarts` counts them.
     """
 
-    def __init__(self, engine: Engine, what: str) -> None:
+    def __init__(self, engine: Sampler, what: str) -> None:
         self._engine = engine
         self._what = what
         self._lock = asyncio.Lock()

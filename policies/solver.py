@@ -7,7 +7,7 @@ from envs.dialogue import Dialogue, Protocol
 from envs.errors import UserError
 from envs.interface import Interface
 from envs.task import Task
-from policies.engine import BASE, Engine, Finish, GenRequest
+from policies.engine import BASE, Finish, GenRequest, Sampler
 from policies.prompting import ChatFormat
 from policies.trajectory import End, Recording, Sampled, Trajectory, derive_seed, interface_id
 from policies.turn_start import TurnStart
@@ -106,7 +106,7 @@ class TokenDialogue:
 class Solver:
     """A policy of an engine, its chat format and its sampling. `watch` records the dialogue that is being computed."""
 
-    engine: Engine
+    engine: Sampler
     form: ChatFormat
     budgets: Budgets
     policy: str = BASE

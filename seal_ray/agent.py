@@ -12,7 +12,7 @@ import ray.util
 from envs.errors import SealError
 from envs.roles import SOLVER
 from policies.engine import BASE
-from policies.engine.choice import choose_kind
+from policies.engine.choice import choose_dtype, choose_kind
 from policies.engine.requests import checkpoint_shapes
 from policies.engine.stored import StoredWeights
 from policies.models import ModelFolder, open_model
@@ -45,7 +45,9 @@ class Agent:
     spec: AgentSpec
     model: ModelFolder
     engines: EnginePool
+    export_dtype: str
     engine_dtype: str
+    """The type in which its engines compute, and get weights."""
     ratio_tolerance: float
     engine_timeout: float
     version: int = 0
@@ -85,8 +87,8 @@ class Agent:
         return self._learners.module_weights(self.name)
 
     def export(self, out: Path, *, adapter: Path | None = None) -> None:
-        """Writes it as a model folder in its engines' dtype, and what LoRA has learnt to `adapter` too."""
-        self._learners.export(self.name, self.model, out, dtype=self.engine_dtype, adapter=adapter)
+        """Writes it as a model folder in `engine.dtype`, and what LoRA has learnt to `adapter` too."""
+        self._learners.export(self.name, self.model, out, dtype=self.export_dtype, adapter=adapter)
 
     def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
         """A gradient step for each minibatch. Returns the metrics of `SealLearner`; none without a minibatch.
@@ -157,6 +159,8 @@ class Agent:
             buckets=buckets if self.in_buckets else None,
             once=kept,
         )
+        if kept:  # learners that learn answer nothing
+            stored()
 
     def settle(self) -> None:
         """Blocks until its engines have proven the delivered weights. Raises as `heal`."""
@@ -189,7 +193,8 @@ def start_agents(spec: RunSpec) -> dict[str, Agent]:
             spec=agent,
             model=open_model(agent.model, dialect=agent.dialect),
             engines=start_engines(spec, agent) if agent.owns_engines else agents[agent.host].engines,
-            engine_dtype=spec.engine.dtype,
+            export_dtype=spec.engine.dtype,
+            engine_dtype=choose_dtype(spec.engine.dtype, on_gpu=bool(spec.engine.num_gpus_per_engine)),
             ratio_tolerance=stale_tolerance if name == SOLVER and spec.training.staleness else tolerance,
             engine_timeout=spec.fault_tolerance.engine_timeout,
             in_buckets=spec.learners.num_gpus_per_learner > 0,

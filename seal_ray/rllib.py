@@ -25,7 +25,7 @@ from ray.tune.execution.class_cache import ENV_VARS_TO_PROPAGATE
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from torch import Tensor, nn
 
-from envs.errors import UserError
+from envs.errors import SealError, UserError
 from seal_ray.state import read_state, write_state
 
 _TAG = "sample"
@@ -90,7 +90,9 @@ class RoundAlgorithm(Algorithm):
         try:
             self.learner_group.restore_from_path(Path(path, COMPONENT_LEARNER_GROUP))
             self.set_state(read_state(Path(path)))
-        except (KeyError, TypeError, AttributeError) as error:
+        except (UserError, SealError):
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is the state of another run, or of another version ({error!r:.120}).") from None
 
 
@@ -150,6 +152,10 @@ class RowsLearner(TorchLearner):
         if WEIGHTS_SEQ_NO in state:
             self._weights_seq_no = 0
         super().set_state(dict(state))
+
+    def compute_loss_for_module(self, **_: Any) -> Any:
+        """RLlib's, which `learn` does not use."""
+        raise NotImplementedError
 
     def _uncompiled_update(self, batch: Mapping[str, Any], **_: Any) -> tuple[Any, Any, Any]:
         self.learn({module_id: columns[_MINIBATCHES] for module_id, columns in batch.items()})

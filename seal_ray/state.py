@@ -16,7 +16,7 @@ from envs.received import MIB, read_json
 from policies.models.writing import unshared
 
 _VALUES, _TENSORS = "state.json", "state.safetensors"
-_MAX_BYTES = 1024 * MIB
+_MAX_BYTES = 4096 * MIB
 _OWN = "$"
 """First character of the key of an object for a type that JSON lacks."""
 

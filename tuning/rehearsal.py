@@ -25,7 +25,7 @@ from policies.models.choice import MODELS
 from policies.models.folder import check_folder
 from policies.models.stand_in import BACKBONES, Backbone, token_parity, write_shape, write_stand_in
 from seal_ray.algorithm.memory_estimate import gpu_needs, parts
-from seal_ray.algorithm.time_estimate import H100, round_phases
+from seal_ray.algorithm.time_estimate import GPU, round_phases
 from seal_ray.config.resolve import RunSpec
 from seal_ray.report.files import RunFolder
 from seal_ray.run.cluster import connected, resources
@@ -159,7 +159,7 @@ class Rehearsal:
             return "no GPU"
         phases = {phase.name: phase.seconds for phase in round_phases(self._spec, self._shape)}
         times = ", ".join(f"{seconds:.0f} for {name}" for name, seconds in phases.items())
-        return f"{sum(needs.values()) / 2**30:.1f} GiB: {listed}; seconds of a round on {H100.name}s: {times}"
+        return f"{sum(needs.values()) / 2**30:.1f} GiB: {listed}; seconds of a round on {GPU}s: {times}"
 
     def _place(self) -> str:
         """Starts an actor without work for each learner, then for each engine, in the order of a run."""

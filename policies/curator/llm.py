@@ -13,7 +13,7 @@ from envs.profile import FailureProfile
 from envs.task import JSON
 from policies.curator.base import Curator, Tried
 from policies.curator.proposal_text import PROPOSAL_SCHEMA, messages_for, read_proposal
-from policies.engine import BASE, Engine
+from policies.engine import BASE, Sampler
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import ProposalSampler, Writing, both_ends
 from policies.proposer import Proposal
@@ -35,7 +35,7 @@ class LLMCurator(Curator):
     is_model = True
 
     def __init__(
-        self, connect: Callable[[], Engine], form: ChatFormat, writing: Writing, *, check: Check, policy: str = BASE
+        self, connect: Callable[[], Sampler], form: ChatFormat, writing: Writing, *, check: Check, policy: str = BASE
     ) -> None:
         self._sampler = ProposalSampler(
             connect, form, writing, policy, "proposal", PROPOSAL_SCHEMA, read_proposal, check

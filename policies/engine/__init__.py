@@ -98,7 +98,7 @@ class EngineReport:
     context: int
 
 
-class Engine(Protocol):
+class Sampler(Protocol):
     """One model served for sampling. All methods are safe to await concurrently; the engine batches by itself."""
 
     async def generate(self, request: GenRequest) -> GenResult:
@@ -106,6 +106,13 @@ class Engine(Protocol):
 
     async def score(self, token_ids: tuple[int, ...], start: int, *, policy: str) -> tuple[float, ...]:
         """Log-probabilities (nats, temperature 1) of `token_ids[start:]`, each given all tokens before it."""
+
+    async def restart(self) -> None:
+        """Restarts the engine with the last weights and adapters; after buckets with its folder's, at version 0."""
+
+
+class Engine(Sampler, Protocol):
+    """A sampler that takes weights."""
 
     async def update_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """Replaces the base model's weights, named and shaped as in its folder's checkpoint.
@@ -130,9 +137,6 @@ class Engine(Protocol):
 
     async def sleep(self) -> None:
         """Releases the GPU's memory, if it was started so, until the next request or update; none may be under way."""
-
-    async def restart(self) -> None:
-        """Restarts the engine with the last weights and adapters."""
 
     def report(self) -> EngineReport: ...
 

@@ -32,7 +32,7 @@ _UNDELIVERED = "the last update did not arrive whole; update the weights or rest
 class TransformersSettings:
     """The engine's settings. `context` counts prompt and response tokens together.
 
-    `device` None is a GPU if there is one; `threads` (on a CPU) None is torch's default.
+    It computes on a GPU if there is one. `threads` (on a CPU) None is torch's default.
     """
 
     model: Path
@@ -40,7 +40,6 @@ class TransformersSettings:
     dtype: str = "float32"
     max_concurrent: int = 64
     max_lora_rank: int = 512
-    device: str | None = None
     threads: int | None = None
 
 
@@ -105,7 +104,7 @@ class TransformersEngine:
             self._last_adapters[policy], self._versions[policy] = adapter, version
 
     async def sleep(self) -> None:
-        """Does nothing: its memory is the host's."""
+        """Does nothing: it keeps its memory."""
 
     async def restart(self) -> None:
         async with self._updating:
@@ -189,8 +188,7 @@ class TransformersEngine:
         settings = self._settings
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)  # of this thread, which does all the work
-        device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.model = ServedModel(settings.model, settings.dtype, device)
+        self.model = ServedModel(settings.model, settings.dtype, "cuda" if torch.cuda.is_available() else "cpu")
         self.batch = RunningBatch(self.model)
         self._slots = {BASE: Slot(BASE_SLOT, self._versions[BASE])}
         if self._last_weights is not None:

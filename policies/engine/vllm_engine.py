@@ -190,7 +190,7 @@ class VllmEngine:
         return self.llm
 
     async def _launch(self) -> None:
-        self._asleep = False
+        self._asleep, self._arrived = False, set()
         self.llm = start_llm(self._settings, adapter_slots=self._adapters.slots, shapes=self._expected_shapes)
         if self._settings.tensor_parallel > 1:  # otherwise the core itself is the worker
             await self._call(self.llm.collective_rpc("end_with_core"))
@@ -201,6 +201,7 @@ class VllmEngine:
             self.adaptable = {name: shape for name, shape in shapes.items() if len(shape) == 2}
 
     async def _deliver(self, weights: StoredWeights, version: int) -> None:
+        self._arrived = set()
         await self._pause()
         await self._load(f"version {version}", "update_full_weights", weights.path, weights.digest)
         await self._resume(version, weights)

@@ -67,7 +67,6 @@ class VllmSettings:
     kv_cache_bytes: int = 256 << 20
     max_concurrent: int = 256
     max_batched_tokens: int = MOST_BATCHED
-    seed: int = 0
     max_adapters: int = 0
     max_lora_rank: int = 16
     gpu_memory_share: float = 0.9
@@ -115,7 +114,6 @@ def start_llm(settings: VllmSettings, *, adapter_slots: int, shapes: Mapping[str
         compilation_config=GRAPHS if settings.graphs else {},
         logprobs_mode="processed_logprobs",
         disable_log_stats=True,
-        seed=settings.seed,
         worker_extension_cls=settings.worker_extension,
         enable_lora=settings.max_adapters > 0,
         max_loras=max(1, adapter_slots),

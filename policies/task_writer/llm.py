@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from envs.dialogue import Message
 from envs.profile import FailureProfile
 from envs.specifications import Writable
-from policies.engine import BASE, Engine
+from policies.engine import BASE, Sampler
 from policies.prompting import ChatFormat
 from policies.proposal_sampling import ProposalSampler, Writing, both_ends, outermost_object
 from policies.task_writer.base import Check, Known, Proposals, TaskWriter
@@ -39,7 +39,7 @@ class LLMTaskWriter(TaskWriter):
 
     def __init__(
         self,
-        connect: Callable[[], Engine],
+        connect: Callable[[], Sampler],
         form: ChatFormat,
         writing: Writing,
         *,

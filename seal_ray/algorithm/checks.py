@@ -121,6 +121,8 @@ def _check_training(training: schema.TrainingSection, learners: schema.LearnersS
         raise UserError(
             f"learners.fsdp: it shards over 2 learners or more, and learners.num_learners is {learners.num_learners}."
         )
+    if learners.num_gpus_per_learner and not learners.num_learners:
+        raise UserError("learners.num_learners: 0 reserves no GPU for learning; set it to 1 or more.")
     if learners.num_learners > 1 and 0 < learners.num_gpus_per_learner <= 0.5:
         raise UserError(
             f"learners.num_gpus_per_learner: {learners.num_gpus_per_learner:g} has two learners on one GPU, which NCCL "

@@ -12,18 +12,8 @@ from policies.models import ModelFolder
 from seal_ray.algorithm.memory_estimate import bytes_per_value, parameter_counts, shares_gpus
 from seal_ray.config.resolve import RunSpec
 
-
-@dataclass(frozen=True, slots=True)
-class GPU:
-    """The peak of a GPU: products in bfloat16 a second, and bytes of memory read a second."""
-
-    name: str
-    flops: float
-    bandwidth: float
-
-
-H100 = GPU("H100", 989e12, 3.35e12)
-
+GPU, FLOPS, _BANDWIDTH = "H100", 989e12, 3.35e12
+"""A GPU's name and its peak: products in bfloat16 a second, and bytes of memory read a second."""
 _OPENING, _COMPLETION, _RESULT = 5000, 60, 80
 """Tokens of a dialogue's opening, of a completion, and of the results after it, on the benchmark."""
 _COMPLETIONS = 12
@@ -45,7 +35,7 @@ class RoundPhase:
     formula: str
 
 
-def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[RoundPhase, ...]:
+def round_phases(spec: RunSpec, model: ModelFolder) -> tuple[RoundPhase, ...]:
     """The phases of a round, the whole round last; none if engines or learners are on CPUs."""
     engine, training, solver, learners = spec.engine, spec.training, spec.agents[SOLVER], spec.learners
     if not (engine.num_gpus_per_engine and learners.num_gpus_per_learner):
@@ -60,15 +50,15 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
     waves = math.ceil(rollouts / (engine.num_engines * dialogues))
     value = bytes_per_value(engine)
     cache = dialogues * (opening + rest) * model.kv_bytes_per_token(value, ranks=ranks)
-    step = (value * parameters / ranks + cache) / (gpu.bandwidth * _SAMPLING) + _STEP
+    step = (value * parameters / ranks + cache) / (_BANDWIDTH * _SAMPLING) + _STEP
     samples = waves * (solver.steps or _COMPLETIONS) * _COMPLETION
     prompts = training.groups * opening + rollouts * read
-    reading = 2 * parameters * prompts / (engine.num_engines * ranks * gpu.flops * _READING)
+    reading = 2 * parameters * prompts / (engine.num_engines * ranks * FLOPS * _READING)
 
     rows = training.groups * opening + rollouts * rest
     passes = 4 if solver.lora_rank else 6  # gradients of weights that do not learn are left out
     passes += 2 * solver.gradient_checkpointing + 2 * bool(training.kl)
-    learning = training.epochs * passes * parameters * rows / (learners.num_learners * gpu.flops * _LEARNING)
+    learning = training.epochs * passes * parameters * rows / (learners.num_learners * FLOPS * _LEARNING)
     copies = bool(training.staleness)  # kept on the host, for engines that restart
     speed = _BY_FILE if solver.lora_rank else _BY_BUCKETS / (1 + copies)
     delivery = value * learnt / speed
@@ -81,7 +71,7 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
             "reading prompts",
             reading,
             f"2 × {parameters / 1e9:.1f}e9 weights × {prompts:,} tokens / "
-            f"({engine.num_engines * ranks} GPUs × {_READING:g} of {gpu.flops / 1e12:g}e12 FLOPs)",
+            f"({engine.num_engines * ranks} GPUs × {_READING:g} of {FLOPS / 1e12:g}e12 FLOPs)",
         ),
         RoundPhase(
             "sampling", samples * step, f"{samples:,} steps of {1000 * step:.0f} ms, {dialogues} dialogues in each"
@@ -90,7 +80,7 @@ def round_phases(spec: RunSpec, model: ModelFolder, gpu: GPU = H100) -> tuple[Ro
             "learning",
             learning,
             f"{passes} × {parameters / 1e9:.1f}e9 weights × {training.epochs * rows:,} tokens / "
-            f"({learners.num_learners} GPUs × {_LEARNING:g} of {gpu.flops / 1e12:g}e12 FLOPs)",
+            f"({learners.num_learners} GPUs × {_LEARNING:g} of {FLOPS / 1e12:g}e12 FLOPs)",
         ),
         RoundPhase("delivery", delivery, f"{value * learnt / 1e9:.2f} GB at {speed / 1e9:g} GB a second"),
         RoundPhase(

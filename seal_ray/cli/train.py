@@ -271,7 +271,7 @@ def _show_plan(console: Console, made: "SealConfig") -> None:
     from envs.received import write_yaml
     from seal_ray.algorithm.checks import check_memory, check_model, check_run
     from seal_ray.algorithm.memory_estimate import Place, gpu_needs, parts
-    from seal_ray.algorithm.time_estimate import H100, round_phases
+    from seal_ray.algorithm.time_estimate import GPU, round_phases
     from seal_ray.run.cluster import resources
 
     sections = made.to_sections()
@@ -304,7 +304,7 @@ def _show_plan(console: Console, made: "SealConfig") -> None:
             gpu.add_row(name, f"{size / 2**30:.1f}")
         console.print(gpu)
     if phases := round_phases(made.spec, model):
-        times = Table("phase", "seconds", "formula", title=f"seconds of a round on {H100.name} GPUs (± half)")
+        times = Table("phase", "seconds", "formula", title=f"seconds of a round on {GPU} GPUs (± half)")
         for phase in phases:
             times.add_row(phase.name, f"{phase.seconds:.0f}", phase.formula)
         console.print(times)

@@ -111,9 +111,6 @@ class Resolved(Protocol):
     @property
     def spec(self) -> RunSpec: ...
 
-    def get_config_for_module(self, module_id: str) -> Any:
-        """The settings of one agent's module, as RLlib's learner takes them."""
-
 
 def resolve(seed: Any, sections: Mapping[str, Any], engine_factory: Any = None, directory: str = ".") -> RunSpec:
     """The spec of checked sections. Relative model folders lie in `directory`; an actor's own can differ."""

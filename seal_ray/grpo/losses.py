@@ -54,9 +54,9 @@ class LossSums:
     tokens: int = 0
     loss: float = 0.0
     clipped_low: int = 0
-    """Tokens clipped by `clip_low`: the advantage is negative, and the token is less likely already."""
+    """Tokens below `clip_low`, and of a negative advantage unless the loss is CISPO: they are less likely already."""
     clipped_high: int = 0
-    """Tokens clipped by `clip_high`: the advantage is positive, and the token is more likely already."""
+    """Tokens above `clip_high`, and of a positive advantage unless the loss is CISPO: they are more likely already."""
     clipped_dual: int = 0
     """Tokens clipped by `dual_clip`."""
     capped: int = 0
@@ -151,12 +151,10 @@ class _RatioLoss(ABC):
         kl = self.settings.kl
         if kl and reference_logprobs_M is None:
             raise ValueError("a KL coefficient and no reference log-probs")
-        if self.needs_proximal and proximal_logprobs_M is None:
+        proximal_logprobs_M = proximal_logprobs_M if self.needs_proximal else sampled_logprobs_M
+        if proximal_logprobs_M is None:
             raise ValueError("an importance cap and no proximal log-probs")
-        old_M = sampled_logprobs_M.detach().to(logprobs_M)
-        proximal_M = old_M
-        if self.needs_proximal and proximal_logprobs_M is not None:
-            proximal_M = proximal_logprobs_M.detach().to(logprobs_M)
+        old_M, proximal_M = (each.detach().to(logprobs_M) for each in (sampled_logprobs_M, proximal_logprobs_M))
         ratio_M = importance_ratio(logprobs_M, proximal_M)
         advantages_M = advantages_M.detach().to(logprobs_M)
         surrogate_M, masks = self._surrogate(logprobs_M, advantages_M, ratio_M, proximal_M - old_M)

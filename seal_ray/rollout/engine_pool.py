@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from envs.errors import SealError
-from policies.engine import BASE, Adapter, EngineDead, EngineReport, GenRequest, GenResult
+from policies.engine import BASE, EngineDead, GenRequest, GenResult
 from seal_ray.config.schema import EngineSection
 from seal_ray.rllib import actor_state, cause_of
 from seal_ray.rollout.engine_actor import EngineActor, EngineSpec, OutOfReach, Payload
@@ -233,10 +233,9 @@ async def _awaited(ref: Any) -> Any:
 
 
 class RemoteEngine:
-    """One policy of an engine actor as an `Engine`, with one version of its weights.
+    """One policy of an engine actor as a `Sampler`, with one version of its weights, which the pool delivers.
 
-    Requests to an engine without that version fail as with a dead one, and `restart` waits for the version. The update
-    methods raise, since the pool delivers weights.
+    Requests to an engine without that version fail as with a dead one, and `restart` waits for the version.
     """
 
     def __init__(self, actor: Any, *, policy: str, version: int, timeout: float) -> None:
@@ -255,15 +254,6 @@ class RemoteEngine:
         logprobs: tuple[float, ...] = await _awaited(ref)
         return logprobs
 
-    async def update_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        raise NotImplementedError("the pool delivers weights")
-
-    async def update_adapter(self, policy: str, adapter: Adapter, version: int) -> None:
-        raise NotImplementedError("the pool delivers adapters")
-
-    async def sleep(self) -> None:
-        raise NotImplementedError("the pool has its engines sleep")
-
     async def restart(self) -> None:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
@@ -276,9 +266,3 @@ class RemoteEngine:
                     raise EngineLost(_DEAD) from None
             await asyncio.sleep(_PAUSE)
         raise EngineLost(f"an engine was not back within {self._timeout:g} s (fault_tolerance.engine_timeout).")
-
-    def report(self) -> EngineReport:
-        raise NotImplementedError("the pool has the versions of an engine")
-
-    async def close(self) -> None:
-        """Does nothing: the pool closes the actor."""

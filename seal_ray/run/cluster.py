@@ -154,13 +154,7 @@ def _total(requests: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def check_fits(spec: RunSpec) -> None:
-    """Raises `UserError` if the cluster can never hold the run; Ray would wait forever.
-
-    Also if the run's own process would learn on a GPU, which Ray does not reserve outside of Tune.
-    """
-    learners = spec.learners
-    if learners.num_gpus_per_learner and not learners.num_learners:
-        raise UserError("learners.num_learners: 0 reserves no GPU for learning; set it to 1 or more.")
+    """Raises `UserError` if the cluster can never hold the run; Ray would wait forever."""
     ranks, gpus = spec.engine.tensor_parallel, spec.engine.num_gpus_per_engine
     if ranks > 1 and gpus > (most := _largest_node()):
         raise UserError(

@@ -20,7 +20,7 @@ from policies.models import ModelFolder
 from seal_ray.config.resolve import Resolved
 from seal_ray.config.schema import TrainingSection
 from seal_ray.grpo.losses import global_mean
-from seal_ray.grpo.packing import Groups, Packed, collate, pack
+from seal_ray.grpo.packing import Groups, collate, pack
 from seal_ray.grpo.rows import Minibatch, Row, make_row
 from seal_ray.grpo.schedule import rate_factor
 from seal_ray.rllib import RowsLearner
@@ -37,9 +37,6 @@ from seal_ray.training.hint_stripped import (
 )
 from seal_ray.training.module import LOGPROBS, PACKED, REFERENCE, LMModule, fill, gathered, is_sharded, whole
 from seal_ray.training.weights import DTYPES, by_checkpoint_name, export_adapter, export_model, full_weights
-
-PROXIMAL = "proximal_logprobs_M"
-"""The learner's own log-probs of a micro-batch before the round's first step; None if none is needed."""
 
 LEARNT = (
     *("steps", "tokens", "loss", "kl", "kl_sampler", "clip_fraction", "capped_fraction"),
@@ -80,7 +77,6 @@ class SealLearner(RowsLearner):
         self._learners = spec.learners
         self._agents = {name: _Agent(spec.agents[name].training) for name in spec.learning_agents}
         self._microbatch_tokens = spec.training.microbatch_tokens
-        self.counted = Counts()
         self._out_of_memory = 0
         self._storing = ThreadPoolExecutor(1)
         self._stored: dict[str, deque[Future[StoredWeights]]] = defaultdict(lambda: deque(maxlen=2))
@@ -151,18 +147,6 @@ class SealLearner(RowsLearner):
         for key, value in values.items():
             self.metrics.log_value((module_id, key), value, reduce="mean", window=1)
 
-    def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, Any]
-    ) -> Tensor:
-        """The loss of one micro-batch, summed over its sampled tokens. Its sums are added to `counted`."""
-        del config  # our own sections have the settings
-        packed: Packed = batch[PACKED]
-        loss_sum, counts = self._agents[module_id].loss(
-            fwd_out[LOGPROBS], packed, reference_M=fwd_out.get(REFERENCE), proximal_M=batch[PROXIMAL]
-        )
-        self.counted = self.counted + counts
-        return loss_sum
-
     def _backward_in_memory(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> Counts:
         """As `_backward`; if memory runs out, once more with half the tokens in a micro-batch, now and later.
 
@@ -181,9 +165,7 @@ class SealLearner(RowsLearner):
 
     def _backward(self, module_id: str, minibatch: Minibatch, proximal: Mapping[int, Tensor]) -> Counts:
         """Accumulates the gradient of one step over micro-batches. Returns the sums over all learners."""
-        module, config = self.wrapped(module_id), self.config.get_config_for_module(module_id)
-        self.counted = Counts()
-        row_loss = self._agents[module_id].loss
+        module, row_loss, sums = self.wrapped(module_id), self._agents[module_id].loss, Counts()
         # Not the module's, which after a forward pass alone has FSDP's whole parameters without gradients.
         self.get_optimizer(module_id).zero_grad(set_to_none=True)
         batches = self._micro_batches(module_id, minibatch.groups)
@@ -203,14 +185,13 @@ class SealLearner(RowsLearner):
                 own = [proximal.get(id(row), each) for row, each in zip(members, sampled, strict=True)]
                 proximal_M = torch.cat(own).to(self.device)
             packed, weight = row_loss.reweight(packed, proximal_M)
-            self.counted = self.counted + Counts(weight=weight)
-            batch = {PACKED: packed, PROXIMAL: proximal_M}
-            fwd_out = module({PACKED: packed})
-            loss_sum = self.compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+            out = module({PACKED: packed})
+            loss_sum, counts = row_loss(out[LOGPROBS], packed, reference_M=out.get(REFERENCE), proximal_M=proximal_M)
+            sums = sums + Counts(weight=weight) + counts
             # Learners' gradients are averaged; the loss needs their sum.
             loss = global_mean(loss_sum, minibatch.global_tokens) * world
             loss.backward()  # type: ignore[no-untyped-call]
-        return sum(self._all_gather(self.counted), Counts())
+        return sum(self._all_gather(sums), Counts())
 
     def _step(self, module_id: str, optimizer: Any, rate: float) -> float:
         """One step of the optimizer. Returns the norm of the gradient before clipping."""
@@ -296,9 +277,8 @@ class SealLearner(RowsLearner):
         All ranks must call this. The first stores them, and keeps them until the call after the next. If it `learns_on`
         before `stored`, the weights are copied.
         """
-        learning = self._plain(module_id).learning()
-        state = {name: whole(value, copy=learns_on, dtype=DTYPES[dtype]) for name, value in learning.items()}
-        if not self.distributed or not dist.get_rank():
+        state = self._gathered(module_id, DTYPES[dtype], copy=learns_on)
+        if state is not None:
             self._stored[module_id].append(self._storing.submit(store, full_weights(state, shapes, dtype)))
 
     def stored(self, module_id: str) -> StoredWeights | None:
@@ -326,15 +306,22 @@ class SealLearner(RowsLearner):
         All ranks must call this; the first gathers the weights in `dtype`, and writes.
         """
         spec = self.config.spec.agents[module_id]
-        kept = torch.float32 if spec.lora_rank else DTYPES[dtype]
-        learning = self._plain(module_id).learning()
-        state = {name: whole(parameter, copy=False, dtype=kept) for name, parameter in learning.items()}
-        if self.distributed and dist.get_rank():
+        state = self._gathered(module_id, torch.float32 if spec.lora_rank else DTYPES[dtype], copy=False)
+        if state is None:
             return
         lora = {"rank": spec.lora_rank, "alpha": spec.lora_alpha}
         export_model(base, state, out, dtype=dtype, **lora)
         if spec.lora_rank and adapter is not None:
             export_adapter(base, state, adapter, **lora)
+
+    def _gathered(self, module_id: str, dtype: torch.dtype, *, copy: bool) -> dict[str, Tensor] | None:
+        """A module's weights on the CPU, on the first rank; None on others. All ranks must call this."""
+        is_first = not self.distributed or not dist.get_rank()
+        if not is_first and not self._learners.fsdp:
+            return None
+        learning = self._plain(module_id).learning()
+        state = {name: whole(value, copy=copy, dtype=dtype) for name, value in learning.items()}
+        return state if is_first else None
 
     def begin_shards(self, folder: Path) -> None:
         """Copies weights and optimizer to the host's memory, and writes them in a thread, each rank its part.

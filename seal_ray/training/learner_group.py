@@ -2,12 +2,13 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
 import ray
+from ray.exceptions import RayActorError
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE
 
 from envs.errors import SealError
@@ -42,8 +43,6 @@ class SealLearnerGroup(RowsLearnerGroup):
     """
 
     config: Resolved  # type: ignore[assignment] # RLlib declares its own class
-    _has_weights = True
-    """Whether the state that was set last had the weights; otherwise shards have them."""
     _saving_to: Path | None = None
     """The folder to which learners write their shards at present."""
 
@@ -105,13 +104,15 @@ class SealLearnerGroup(RowsLearnerGroup):
         try:
             for names in parts:
                 part = {name: shapes[name] for name in names}
-                shared = self._on_all(partial(_share, module_id=module_id, shapes=part, dtype=dtype))
+                values = [part] * max(1, len(self))
+                shared = self._on_each(lambda learner, part: learner.share(module_id, part, dtype), values)
                 devices, handles, checksums = zip(*shared, strict=True)
                 if len(set(checksums)) > 1:
                     raise SealError("learner: the learners do not hold the same weights.")
                 yield Bucket(part, dtype, checksums[0], dict(zip(devices, handles, strict=True)), names is parts[-1])
         finally:
-            self._on_all(partial(_share, module_id=module_id, shapes={}, dtype=dtype))
+            with suppress(RayActorError):  # learners that were killed, whose error is on its way
+                self._on_all(lambda learner: learner.share(module_id, {}, dtype))
 
     def copied(self, stored: StoredWeights) -> dict[str, Any]:
         """Copies of the stored weights, for any machine."""
@@ -148,7 +149,6 @@ class SealLearnerGroup(RowsLearnerGroup):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """The inverse, on all learners. Missing parts stay unchanged."""
-        self._has_weights = COMPONENT_RL_MODULE in state.get(COMPONENT_LEARNER, {})
         if COMPONENT_LEARNER in state:
             value = state[COMPONENT_LEARNER] if self.is_local else ray.put(state[COMPONENT_LEARNER])
             self._on_each(lambda learner, own: learner.set_state(own), [value] * max(1, len(self)))
@@ -165,7 +165,7 @@ class SealLearnerGroup(RowsLearnerGroup):
         self.finish_saving()
         write_state(Path(path), self.get_state())
         if self._sharded:
-            folder = Path(path, _SHARDS)
+            folder = Path(path, _SHARDS).resolve()
             shutil.rmtree(folder, ignore_errors=True)
             self._on_all(lambda learner: learner.begin_shards(folder))
             self._saving_to = folder
@@ -194,11 +194,11 @@ class SealLearnerGroup(RowsLearnerGroup):
         """
         if component is not None:
             raise ValueError(f"a learner group is restored as a whole, not its {component}")
-        self.set_state(read_state(Path(path)))
-        folder = Path(path, _SHARDS)
+        state, folder = read_state(Path(path)), Path(path, _SHARDS).resolve()
+        self.set_state(state)
         if folder.is_dir():
             self._on_all(lambda learner: learner.read_shards(folder))
-        elif not self._has_weights:
+        elif COMPONENT_RL_MODULE not in state.get(COMPONENT_LEARNER, {}):
             raise SealError(f"learner: the checkpoint's weights are not there: {folder} is missing.")
 
     @property
@@ -245,10 +245,6 @@ class SealLearnerGroup(RowsLearnerGroup):
             raise
         results: list[R] = ray.get(calls)
         return results
-
-
-def _share(learner: Any, **what: Any) -> Any:
-    return learner.share(**what)
 
 
 def _is_whole(folder: Path) -> bool:

@@ -244,8 +244,6 @@ def test_shares_that_add_up_to_all_there_is_fit(gpus: int, monkeypatch: pytest.M
     check_fits(spec)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 99.0, "GPU": gpus - 0.1})
     assert "GPUs and the cluster has" in refusal(check_fits, spec)
-    spec = make_config(overrides=["learners.num_gpus_per_learner=1"]).spec
-    assert refusal(check_fits, spec).startswith("learners.num_learners: 0 reserves no GPU for learning")
 
 
 def test_the_gpus_of_an_engine_are_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:

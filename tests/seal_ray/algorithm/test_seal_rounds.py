@@ -163,6 +163,15 @@ def test_weights_in_buckets_are_the_same_and_a_restarted_engine_gets_them_again(
         assert deliveries(actors[0])[0] == ["dict", "dict"]
 
 
+def test_engines_get_weights_in_the_type_in_which_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)  # no products in bfloat16
+    with built(small_config(Half()).engine(dtype="bfloat16")) as run:
+        run.play(1)
+        run.algorithm.solver.settle()
+        _, held = deliveries(run.algorithm.solver.engines.actors[0])
+    assert {tensor.dtype for tensor in held.values()} == {torch.float32}
+
+
 def test_an_engine_on_another_machine_gets_copies(undisturbed: Undisturbed, tmp_path: Path) -> None:
     """The memory that the learner stores its weights in is not there: it gets the same weights another way."""
     told = Half(pause=0.1, elsewhere=str(tmp_path / "begun"))

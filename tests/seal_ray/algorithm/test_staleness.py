@@ -9,6 +9,7 @@ import pytest
 import ray
 
 from envs.errors import UserError
+from envs.roles import SOLVER
 from seal_ray.agent import RatioError
 from seal_ray.algorithm import co_evolution
 from seal_ray.algorithm.checks import check_run
@@ -17,7 +18,7 @@ from seal_ray.rollout.types import Group, played_trajectories
 from seal_ray.training.rows import RoundRows, make_rows
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half, Logged
-from tests.seal_ray.algorithm.runs import assert_equal, built, check_resumes
+from tests.seal_ray.algorithm.runs import assert_equal, built, check_resumes, timeless_state
 from tests.seal_ray.algorithm.test_coevolution import pairs_config
 from tests.seal_ray.algorithm.test_seal_rounds import deliveries, kill_soon
 
@@ -57,6 +58,25 @@ def test_an_engine_that_restarts_while_the_learners_learn_gets_the_weights_of_it
         solver.settle()
         assert deliveries(actor)[0][0] == "StoredWeights"
         assert_equal(run.weights, weights)
+
+
+def test_a_held_round_is_restored_whatever_its_calls_hold(tmp_path: Path) -> None:
+    """No other reader of JSON here takes so many levels, or digits."""
+    arguments = f'{{"folder": {"[" * 40}{"7" * 60}{"]" * 40}}}'
+    told = Half(writes={SOLVER: (f'<tool_call>\n{{"name": "cd", "arguments": {arguments}}}\n</tool_call>',)})
+    config = small_config(told).training(staleness=1, importance_cap=2.0)
+    with built(config.copy(copy_frozen=False)) as run:
+        run.round()
+        run.algorithm.save_to_path(tmp_path / "state")
+        state = timeless_state(run)
+    assert "7" * 60 in str(state["ahead"])
+    with built(config.copy(copy_frozen=False)) as again:
+        again.algorithm.restore_from_path(tmp_path / "state")
+        assert timeless_state(again) == state
+        file = tmp_path / "state" / "state.json"
+        file.write_text(file.read_text("utf-8").replace('"ahead": "{', '"ahead": "{\\"waves\\": 3}{'), "utf-8")
+        with pytest.raises(UserError, match="is the state of another run"):
+            again.algorithm.restore_from_path(tmp_path / "state")
 
 
 def test_a_fault_in_learning_ends_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

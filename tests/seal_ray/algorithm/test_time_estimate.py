@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from seal_ray.algorithm.checks import check_model
 from seal_ray.algorithm.config import make_config
-from seal_ray.algorithm.time_estimate import H100, round_phases
+from seal_ray.algorithm.time_estimate import FLOPS, round_phases
 
 
 def seconds(*words: str, presets: tuple[str, ...] = ("qwen2.5-7b", "seal")) -> dict[str, float]:
@@ -40,5 +40,5 @@ def test_a_forward_pass_takes_two_operations_a_weight_and_token() -> None:
         tokens_BT = torch.zeros((1, 3000), dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
         model(tokens_BT)
-    expected = seconds()["learning"] * 8 * H100.flops * 0.35 / (10 / 2) / (32 * 5000 + 256 * 12 * 140)
+    expected = seconds()["learning"] * 8 * FLOPS * 0.35 / (10 / 2) / (32 * 5000 + 256 * 12 * 140)
     assert counter.get_total_flops() / 3000 == pytest.approx(expected, rel=0.1)

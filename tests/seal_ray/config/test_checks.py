@@ -36,6 +36,7 @@ MISTAKES = {
         "training.groups: 2, with a curator.plain_share of 0.8 and one plain group a round at least, leaves "
         "none for the curator's interface; give more, or curator.kind=none."
     ),
+    "learners.num_gpus_per_learner=1": "learners.num_learners: 0 reserves no GPU for learning; set it to 1 or more.",
     "learners.num_learners=2 learners.num_gpus_per_learner=0.5": (
         "learners.num_gpus_per_learner: 0.5 has two learners on one GPU, which NCCL refuses; give each more than half."
     ),
