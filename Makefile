@@ -23,7 +23,7 @@ browser: ## install Debian's Chromium, if there is none
 	} || { echo "browser: the tests need Chromium: install it, or set CHROMIUM to its path." >&2; exit 2; }
 
 docs: setup ## build the site of docs/ in build/site, by MkDocs and by its successor Zensical; a warning is an error
-	@test -x .venv/docs/bin/python || $(BIN)/python -m venv .venv/docs
+	@.venv/docs/bin/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m venv .venv/docs
 	@.venv/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	$(BIN)/python -m seal_ray.cli.reference docs/reference
 	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/python -m mkdocs build --strict --site-dir build/mkdocs
@@ -45,7 +45,7 @@ format: setup ## lay the code out
 	$(BIN)/ruff format .
 
 pictures: setup browser ## make the README's pictures from the pages of a demo, runs/pictures
-	@test -d runs/pictures || $(BIN)/seal-ray demo --name pictures
+	@test -f runs/pictures/report.html || $(BIN)/seal-ray demo --name pictures
 	$(BIN)/python -m tests.browser.pictures runs/pictures
 
 # uv does not read pip's configured folder of wheels.
@@ -83,12 +83,12 @@ secrets: setup ## watch a run, an exam and a sweep for planted secrets and open 
 	SEAL_RAY_LONG=1 $(BIN)/python -m pytest tests/seal_ray/test_own_cluster.py
 
 inspect: setup ## make .venv/inspect, with which seal-ray exam plays the suites tau2-* (a minute, 1 GB)
-	@test -x .venv/inspect/bin/python || $(BIN)/python -m venv .venv/inspect
+	@.venv/inspect/bin/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m venv .venv/inspect
 	.venv/inspect/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/inspect.txt
 
 clients: setup ## play dialogues with seven clients of OpenAI's interfaces, old and new, against a server, and have models say given texts (eight minutes, 1 GB)
 	@for name in old new; do \
-		test -x .venv/clients-$$name/bin/python || $(BIN)/python -m venv .venv/clients-$$name || exit; \
+		.venv/clients-$$name/bin/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m venv .venv/clients-$$name || exit; \
 		.venv/clients-$$name/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 			-r requirements/clients-$$name.txt || exit; \
 	done

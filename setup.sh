@@ -42,7 +42,7 @@ fi
 echo "setup: installing into .venv (about two minutes, 3 GB) …"
 rm -f "$stamp"
 # Builds of one package for CPU and GPU have the same version, so that one would pass for the other.
-if [[ ! -x .venv/bin/python || $(.venv/bin/python --version 2>&1) != $("$python" --version) ||
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1 || [[ $(.venv/bin/python --version 2>&1) != $("$python" --version) ||
     $(cat .venv/.extra 2>/dev/null || echo cpu) != "$extra" ]]; then
     "$python" -m venv --clear .venv
 fi

@@ -25,7 +25,10 @@ _MAX_ANSWER = 1 << 26
 
 
 def program_of(module: str, *packages: str) -> tuple[str, ...]:
-    """The command that calls `main` of a module of this project, which can import only the named other packages."""
+    """The command that calls `main` of a module of this project.
+
+    It can import the packages next to the named ones, and no others.
+    """
     folders = [str(Path(__file__).resolve().parents[1])]
     for name in packages:
         spec = find_spec(name)

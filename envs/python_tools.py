@@ -65,7 +65,8 @@ def tools_source(
         context: Tokens that a dialogue needs; None for the model's own.
 
     Raises:
-        UserError: A method or an annotation does not fit, or a call of the ground truth breaks its schema or fails.
+        UserError: A method or an annotation does not fit, or a call of the ground truth breaks its schema, fails, or
+            differs between two instances.
     """
     setting = _PythonSetting(tools, tools_of(tools()))
     documents = tuple(setting.documents.values())
@@ -74,10 +75,16 @@ def tools_source(
         for part, tasks in (("train", train), ("dev", dev), ("test", test))
     }
     for task in (task for tasks in parts.values() for task in tasks):
-        world = setting.ready()()
+        worlds = [setting.ready()() for _ in range(2)]
         for wanted in (wanted for turn in task.turns for wanted in turn.ground_truth):
-            if (result := world.execute(wanted)).is_error:
-                raise UserError(f"{task.id}: the ground truth {wanted!s:.200} fails ({result.text:.200}).")
+            results = [world.execute(wanted) for world in worlds]
+            if results[0].is_error:
+                raise UserError(f"{task.id}: the ground truth {wanted!s:.200} fails ({results[0].text:.200}).")
+            if results[0] != results[1] or worlds[0].state() != worlds[1].state():
+                raise UserError(
+                    f"{task.id}: {wanted!s:.200} has another result or state in a second instance; give each its own "
+                    "state, of values that can be compared."
+                )
     return TaskSet(name, inspect.getdoc(tools) or name, parts, context=context)
 
 
@@ -163,7 +170,7 @@ def _schema(method: str, name: str, hint: Any) -> dict[str, JSON]:
     if get_origin(hint) is Annotated:
         hint, description = get_args(hint)[:2]
     if get_origin(hint) is Literal and all(isinstance(each, str) for each in get_args(hint)):
-        hint, description = str, f"{description} [Enum]: {json.dumps(get_args(hint))}".strip()
+        hint, description = str, f"{description} [Enum]: {json.dumps(get_args(hint), ensure_ascii=False)}".strip()
     kind = _TYPES.get(get_origin(hint) or hint)
     if kind is None:
         known = ", ".join(each.__name__ for each in _TYPES)

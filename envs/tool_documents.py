@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+
+from pydantic import TypeAdapter
 
 from envs.task import JSON, Parameter, ParameterType, ToolCall, ToolDoc
 from envs.trace import SchemaViolation, ViolationKind
 
+_TEXTS = TypeAdapter(tuple[str, ...])
 _ENUM = re.compile(r"\[Enum\]:\s*(.+)$", re.DOTALL)
 
 
@@ -15,6 +19,8 @@ def parse_enum(description: str) -> tuple[str, ...]:
     if match is None:
         return ()
     text = match.group(1).strip().rstrip(".").strip()
+    with suppress(ValueError):
+        return _TEXTS.validate_json(text)
     if text.startswith("["):
         text = text[1:].removesuffix("]")
     values = (value.strip().strip("\"'").strip() for value in text.split(","))

@@ -75,10 +75,11 @@ class TrialEvent:
 OnEvent = Callable[[TrialEvent], None]
 
 
-def check_new_folder(folder: Path) -> None:
+def check_new_folder(folder: Path, kind: type[TrialsManifest]) -> None:
     """Raises `UserError` if the folder of a new comparison or sweep exists."""
     if folder.exists():
-        raise UserError(f"{folder} exists; resume it with --resume {folder}, or give another --name.")
+        resume = f"seal-ray {kind.COMMAND} --resume {folder}"
+        raise UserError(f"{folder} exists; resume it with {resume}, or give another --name.")
 
 
 def run_trials(

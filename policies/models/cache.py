@@ -37,6 +37,8 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
                 make(part)
                 part.rename(folder)
     except OSError as error:
+        if error.errno is None:  # `make` could not read what it needs
+            raise
         raise UserError(
             f"model: the cache {folder.parent} cannot be written ({error.strerror or error}); set {VARIABLE} to a "
             "folder that can."

@@ -246,6 +246,6 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _documents(path: Path) -> tuple[Any, Any]:
     """The content of a YAML file, and the same with every scalar as text: a folder may be called 007."""
     document = read_yaml(path, "config")
-    if any(path.resolve().is_relative_to(own) for own in (config_folder(), FOLDER.resolve())):
+    if any(path.resolve().is_relative_to(own) for own in (config_folder().resolve(), FOLDER.resolve())):
         allow(import_names(document))
     return document, read_yaml(path, "config", as_text=True)

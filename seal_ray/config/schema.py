@@ -303,7 +303,7 @@ class TrainingSection(Section):
     checkpoints_kept: Count = 2
     """Number of checkpoints that are kept, the newest; the others have a model, but no state to resume from."""
     trajectories_kept: Annotated[int, Field(ge=0)] | None = None
-    """Dialogues in the log of each round; None for all."""
+    """Dialogues in the log of each round or evaluation; None for all."""
 
     @property
     def max_groups(self) -> int:

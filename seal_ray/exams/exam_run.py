@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -113,9 +113,6 @@ class AnswerLog(ResumableLog[Answer]):
         super().clear()
         for folder in (self.inspect, inspect_cache(self.inspect)):
             shutil.rmtree(folder, ignore_errors=True)
-
-    def rows(self) -> Iterable[dict[str, Any]]:
-        return self.lines.rows()
 
 
 @dataclass

@@ -176,7 +176,7 @@ def write_exam_log(answers: AnswerLog, suite: str, model: str, items: Sequence[s
     folder = answers.inspect / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{suite}{SUFFIX}"
-    samples = ((_sample(row, model), None) for row in answers.lines.rows() if row["item"] in wanted)
+    samples = ((_sample(row, model), None) for row in answers.rows() if row["item"] in wanted)
     write_log(path, samples, task=suite, model=model, scorer=_SCORER, created=begun, metadata=settings)
     return path
 

@@ -160,7 +160,7 @@ class TaskWriterLoop(ProposalLoop[Specification]):
         return by_proposal, self.pool.rows(), self._more()
 
     def _more(self) -> dict[str, float]:
-        """Metrics of the pool, and the tokens that were sampled beside the round."""
+        """Metrics of the pool, and the tokens that were sampled apart from the round."""
         tokens = 0
         if self._plain is not None:
             tokens, self._plain.tokens = self._plain.tokens, 0

@@ -182,8 +182,9 @@ class LoggedSample(BaseModel):
 
     @property
     def labels(self) -> set[str]:
-        turns = (self.scores[SUCCESS].metadata or {}).get("turns", ()) if SUCCESS in self.scores else ()
-        return {turn["label"] for turn in turns}
+        turns = (self.scores[SUCCESS].metadata or {}).get("turns") if SUCCESS in self.scores else None
+        labelled = [turn for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+        return {str(turn.get("label", "")) for turn in labelled}
 
 
 class _Summaries(RootModel[list[LoggedSample]]):

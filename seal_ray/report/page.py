@@ -161,7 +161,7 @@ def window_summaries(arms: Sequence[History], proposals: Sequence[Row], rows: Se
     before: dict[str, float] = {}
     begin = 0
     for end in sorted(ends):
-        made = [each for row in proposals if begin <= row["round"] <= end for each in row["proposals"]]
+        made = [each for row in proposals if row["round"] == end for each in row["proposals"]]
         now = _means([row for row in rows if begin < row["round"] <= end])
         changes = [(name, 100 * (now[name] - before[name])) for name in now if name in before]
         changes = [(name, change) for name, change in changes if abs(change) >= 0.05]

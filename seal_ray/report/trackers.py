@@ -63,7 +63,7 @@ class Trackers:
         self._board = SummaryWriter(logdir=str(folder.tensorboard), flush_secs=_FLUSH_S)
         self._run: wandb_package.Run | None = None
         for row in (rows := folder.metrics.rows()):
-            self.write(row["round"], row)
+            self.write(row["round"], {name: value for name, value in row.items() if value is not None})
         if wandb != "off":
             known = folder.wandb_id.read_text("ascii").strip() if folder.wandb_id.exists() and not rewound else None
             folder.wandb_id.unlink(missing_ok=True)

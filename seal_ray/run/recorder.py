@@ -202,8 +202,9 @@ def write_checkpoint(algorithm: Seal, folder: RunFolder) -> Path:
 
 
 def _evaluation_metrics(evaluation: EvaluationReport) -> Metrics:
-    metrics = {f"evaluation/{name}": float(value) for name, value in evaluation.metrics.items()}
-    return {**metrics, "perf/evaluation_seconds": evaluation.seconds}
+    finite = {name: float(value) for name, value in evaluation.metrics.items() if math.isfinite(value)}
+    named = {f"evaluation/{name}": value for name, value in finite.items()}
+    return {**named, "perf/evaluation_seconds": evaluation.seconds}
 
 
 def train(

@@ -38,7 +38,7 @@ class _Signed(BaseModel):
 
 
 class Signature:
-    """The signature of a folder. Codes of other users or of other folders are invalid."""
+    """The signature of a folder. Codes of other users are invalid; the user's own hold wherever a folder is copied."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE

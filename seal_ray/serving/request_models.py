@@ -5,7 +5,7 @@ behind it get only what they were made for.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -43,7 +43,7 @@ _CODES = {
     "extra_forbidden": "unknown_parameter",
     "too_long": "array_above_max_length",
     "string_too_long": "string_above_max_length",
-    "string_too_short": "string_above_max_length",
+    "string_too_short": "string_below_min_length",
     **dict.fromkeys(("greater_than_equal", "less_than_equal", "finite_number"), "out_of_range"),
 }
 """Pydantic's type of an error → OpenAI's code."""
@@ -70,8 +70,8 @@ def parse_request(document: Any, *, chat: bool, limits: RequestLimits) -> dict[s
     _check_together(request)
     for tool in request.get("tools", ()):
         tool["function"].pop("strict", None)  # nothing that a model or a template should read
-    if request.get("n", 1) > 1 and request.get("temperature", 1) < _GREEDY:
-        # vLLM refuses several greedy answers. With one token to choose from, each is greedy.
+    if request.get("top_p") == 0 or (request.get("n", 1) > 1 and request.get("temperature", 1) < _GREEDY):
+        # vLLM refuses both. With one token to choose from, each answer is greedy.
         request |= {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "min_p": 0.0}
     return request
 
@@ -84,7 +84,7 @@ def first_refusal(error: ValidationError, names: Sequence[str]) -> RefusedReques
         return reason
     name, *places = first["loc"]
     place = str(name)[:80]
-    if name not in ("logit_bias", "prompt"):  # their places are keys and the names of types
+    if name not in ("logit_bias", "prompt", "input", "tool_choice"):  # their places are keys and the names of types
         place += "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places)
     code = _CODES.get(first["type"], "invalid_type")
     if first["type"] == "float_type" and type(first["input"]) is int:  # more than a float can be
@@ -259,7 +259,7 @@ class StructuredOutputs(TypedDict, total=False):
     """vLLM's constraints of an answer, of which one is given."""
 
     json: Annotated[Any, AfterValidator(_json_schema)]
-    json_object: bool
+    json_object: Literal[True]
     choice: Annotated[list[Annotated[Text, Field(max_length=1_000)]], Field(max_length=256)]
 
 

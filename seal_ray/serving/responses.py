@@ -13,7 +13,7 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from envs.text import map_texts, valid_text
 from seal_ray.serving.limits import RefusedRequest, wrong
-from seal_ray.serving.messages import content_of
+from seal_ray.serving.messages import check_message, content_of
 from seal_ray.serving.request_models import IGNORED, first_refusal
 
 RESPONSE_IGNORED = IGNORED | {"include", "max_tool_calls", "reasoning", "stream_options", "truncation"}
@@ -54,6 +54,8 @@ def chat_request(document: Any) -> tuple[dict[str, Any], "ResponseForm"]:
     """
     if not isinstance(document, dict):
         raise RefusedRequest("body: it is no JSON object.", code="invalid_type")
+    if document.get("input") is None:
+        raise RefusedRequest("input: it is missing.", param="input", code="missing_required_parameter")
     document = map_texts({name: value for name, value in document.items() if value is not None}, valid_text)
     try:
         given: Any = ResponseFields.model_validate(document)
@@ -124,7 +126,7 @@ def _messages(items: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
         elif item.get("role") == "assistant":
             _answer(messages, _ANSWER[1:])["content"] = content_of(item, place)
         else:
-            messages.append({"role": item.get("role"), "content": content_of(item, place)})
+            messages.append(check_message({"role": item.get("role"), "content": content_of(item, place)}, place))
     return messages
 
 

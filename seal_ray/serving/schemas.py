@@ -21,12 +21,13 @@ MAX_SCHEMA_DEPTH = 24
 MAX_LENGTH, MAX_COUNT = 100_000, 1_000
 """The largest length of a string, and the largest number of items or properties, in a schema."""
 MAX_PATTERN = 256
-_MAX_NUMBER = 10**15
+_MAX_NUMBER = 2**63
 _MAX_TOGETHER = 8
 """Schemas of one `allOf`: their alternatives multiply."""
 _NAMED = ("properties", "$defs", "definitions")
 """Keywords whose keys are names and whose values are schemas."""
 _DATA = ("enum", "const", "default", "examples", "required", "title", "description")
+_COMPOSED = {"$ref", "anyOf", "oneOf", "allOf"}
 _LENGTHS = ("minLength", "maxLength")
 _COUNTS = ("minItems", "maxItems", "minProperties", "maxProperties", "multipleOf")
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
@@ -114,8 +115,23 @@ def constraints(request: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any
     called = [(index, each) for index, each in enumerate(functions) if name in (None, each["name"])]
     check_schema_size(sum(len(json.dumps(each["parameters"])) for _, each in called), "tools")
     for index, each in called:
-        place = f"tools[{index}].function.parameters"
-        yield place, grammar_schema(each["parameters"], place, strict=each.get("strict") is True)
+        place, schema = f"tools[{index}].function.parameters", each["parameters"]
+        if not schema.get("properties", True) and not _COMPOSED.isdisjoint(schema):
+            del schema["properties"]  # it would be closed, and nothing fit it
+        if name is None and any(not ref.startswith("#/$defs/") for ref in _references(schema)):
+            reason = "with tool_choice 'required' only references to '#/$defs/…' are served"
+            raise wrong(place, reason, "invalid_schema")
+        yield place, grammar_schema(schema, place, strict=each.get("strict") is True)
+
+
+def _references(schema: Any) -> Iterator[str]:
+    for key, value in schema.items() if isinstance(schema, dict) else ():
+        if key == "$ref" and isinstance(value, str):
+            yield value
+        elif key not in _DATA:
+            yield from _references(value)
+    for each in schema if isinstance(schema, list) else ():
+        yield from _references(each)
 
 
 def check_compiles(schema: Mapping[str, Any], place: str) -> None:

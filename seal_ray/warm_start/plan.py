@@ -127,7 +127,7 @@ class WarmStart:
 
     def as_json(self) -> str:
         """All that the outcome depends on, as JSON."""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        return json.dumps({**asdict(self), "model_files": open_model(self.model).fingerprint()}, indent=1) + "\n"
 
 
 def parse_sources(words: Sequence[str]) -> tuple[Source, ...]:

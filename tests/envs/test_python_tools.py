@@ -1,5 +1,6 @@
 """A benchmark from a class: its tools, worlds and tasks, hostile calls, and mistakes in one sentence."""
 
+import random
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -80,12 +81,42 @@ class Toolless:
     pass
 
 
+class Random:
+    def __init__(self) -> None:
+        self.rng = random.Random(0)
+
+    def act(self) -> None:
+        """Act."""
+
+
+class Shared:
+    def act(self, done: list = []) -> int:  # type: ignore[type-arg] # noqa: B006 - the mistake
+        """Act."""
+        done.append(1)
+        return len(done)
+
+
+class Places:
+    def go(self, where: Literal["café", "left, fast"]) -> str:
+        """Go there."""
+        return where
+
+
+def test_any_text_can_be_a_choice() -> None:
+    source = tools_source("places", Places, train=[[("Go.", call("go", where="café"), call("go", where="left, fast"))]])
+    (parameter,) = source.tools()["go"].parameters
+    assert parameter.enum == ("café", "left, fast")
+    assert "café" in parameter.description, "as a model reads it"
+
+
 FAILS = ("a", call("set_lamp", room="attic", on=True))
 MISTAKES: dict[str, tuple[Any, Any, str]] = {
     "no docstring": (Wordless, ("a",), r"Wordless.act: it needs a docstring"),
     "no annotation": (Untyped, ("a",), r"Untyped.act: annotate room as one of str"),
     "no method": (Toolless, ("a",), r"Toolless: it has no public method"),
     "a call that fails": (Lamps, FAILS, r"x_train_0: the ground .* fails"),
+    "a state that cannot be compared": (Random, ("a", call("act")), r"x_train_0: act\(\) has another result or state"),
+    "instances that share a list": (Shared, ("a", call("act")), r"x_train_0: act\(\) has another result or state"),
     "no call": (Lamps, ("a", "b"), r"x_train_0: a request is a text and calls"),
 }
 

@@ -116,7 +116,8 @@ def test_names_of_the_command_line_and_of_the_user_s_own_folder_are_not_asked_fo
     said = run_main("train", "environment.reward=evil:Reward", "training.rounds=0", code=2)
     assert "evil" not in said  # the other mistake is reported
     own = home.parent / "config" / "seal_ray"
-    own.mkdir(parents=True)
+    (own.parent / "dotfiles").mkdir(parents=True)
+    own.symlink_to(own.parent / "dotfiles")  # as managers of such files do
     (own / "mine.yaml").write_text("kind: method\nabout: x\nsections: {environment: {reward: 'evil:Reward'}}\n")
     said = run_main("train", "--preset", str(own / "mine.yaml"), "--dry-run")
     assert ran(home)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from envs.errors import UserError
+from envs.folders import make_folder
 from seal_ray.cli import options as opt
 from seal_ray.cli.console import make_console, print_line
 
@@ -32,7 +33,7 @@ def command(
     folder = runs / (name or time.strftime("rehearse-%Y%m%d-%H%M%S"))
     if folder.exists():
         raise UserError(f"--name: {folder} exists; give another name.")
-    folder.mkdir(parents=True)
+    make_folder(folder, "--runs")
     console = make_console()
     rehearsal = Rehearsal(
         spec, [*(f"--preset={each}" for each in preset or []), *words], folder, nodes=nodes, gpu_gib=gpu_gib

@@ -47,7 +47,7 @@ def open_folder(
 
     if resume is None:
         folder = runs / (name or time.strftime(f"{kind.COMMAND}-%Y%m%d-%H%M%S"))
-        check_new_folder(folder)
+        check_new_folder(folder, kind)
     else:
         folder, storage = fetched(resume, runs, storage)
         check_resumable(folder, kind)

@@ -215,7 +215,7 @@ def start(
 
     Raises `UserError` if the folder exists, or the cluster can never hold a trial.
     """
-    check_new_folder(out)
+    check_new_folder(out, ComparisonManifest)
     main_cpus = main_process_cpus(plan.arms)
     manifest = ComparisonManifest(**plan.fields(str(out.resolve())))
     sections = plan.sections

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from envs.errors import UserError, unknown_value
+from envs.folders import make_folder
 from envs.received import read_json, validated
 from seal_ray.config.schema import SECTIONS
 from seal_ray.config.sections import fields_of
@@ -62,6 +63,7 @@ class Preregistration(ComparisonManifest):
         return loaded
 
     def save(self, path: Path) -> None:
+        make_folder(path.parent)
         replace_file(path, (json.dumps(self.model_dump(mode="json"), indent=1) + "\n").encode())
 
     @model_validator(mode="after")

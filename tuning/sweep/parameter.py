@@ -10,6 +10,8 @@ from envs.task import JSON
 
 Value = str | float | int | bool | None
 Choice = Annotated[str, Field(max_length=200)] | float | int | bool | None
+MOST = 100
+"""Largest number of parameters, and of choices of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class SweptParameter:
     """A setting of a sweep, `section.key`: one of `choices`, or without them a number from `low` to `high`."""
 
     name: Annotated[str, Field(pattern=r"^[a-z_]+\.[A-Za-z0-9_.-]{1,80}$")]
-    choices: Annotated[tuple[Choice, ...], Field(max_length=100)] | None = None
+    choices: Annotated[tuple[Choice, ...], Field(max_length=MOST)] | None = None
     low: FiniteFloat = 0.0
     high: FiniteFloat = 0.0
     log: bool = False

@@ -125,7 +125,7 @@ def start(plan: SweepPlan, out: Path, *, on_event: OnEvent, retries: int = RETRI
 
     Raises `UserError` if the folder exists, or the cluster can never hold a trial.
     """
-    check_new_folder(out)
+    check_new_folder(out, SweepManifest)
     main_cpus = main_process_cpus(costliest(plan))
     make_folder(out)
     file = out.resolve() / CONFIG_FILE

@@ -9,7 +9,7 @@ from pydantic import Field
 from seal_ray.report.files import TRIALS, replace_yaml
 from tuning.record import State, TrialRecord, TrialsManifest, write_csv
 from tuning.sweep.importance import importances
-from tuning.sweep.parameter import SweptParameter
+from tuning.sweep.parameter import MOST, SweptParameter
 from tuning.sweep.pictures import draw_importances, draw_parallel
 
 METRIC = "evaluation/success"
@@ -27,7 +27,7 @@ class SweepManifest(TrialsManifest):
 
     FILE, WHAT, COMMAND = "sweep.yaml", "sweep", "sweep"
 
-    parameters: tuple[SweptParameter, ...] = Field(min_length=1, max_length=100)
+    parameters: tuple[SweptParameter, ...] = Field(min_length=1, max_length=MOST)
     scheduler: str
     search: str
     trials: int = Field(ge=1)

@@ -16,7 +16,7 @@ from seal_ray.algorithm.checks import check_run
 from seal_ray.algorithm.config import SealConfig, apply
 from seal_ray.config.sections import attribute, check_key, fields_of, takes
 from tuning.recipe import SAME
-from tuning.sweep.parameter import SweptParameter, Value
+from tuning.sweep.parameter import MOST, Choice, SweptParameter, Value
 
 DEFAULT_SPACE = Path(__file__).with_name("default_space.yaml")
 
@@ -32,7 +32,7 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    values: list[Value] | None = Field(default=None, min_length=1)
+    values: list[Choice] | None = Field(default=None, min_length=1, max_length=MOST)
     low: float | int | None = None
     high: float | int | None = None
     log: bool = False
@@ -91,6 +91,8 @@ def read_space(path: Path, config: SealConfig) -> Space:
     kept = {name: entry for name, entry in parsed.items() if _has_effect(entry, config)}
     if not kept:
         raise UserError(f"--space: no parameter of {path} has an effect on this config; see `when` in the file.")
+    if len(kept) > MOST:
+        raise UserError(f"--space: {path} has {len(kept)} parameters; {MOST} are allowed.")
     parameters = tuple(_parameter(name, entry, config) for name, entry in kept.items())
     for parameter in parameters:
         for value in parameter.edges:

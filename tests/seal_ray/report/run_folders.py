@@ -73,5 +73,7 @@ def make_run(path: Path, hostile: str = HOSTILE) -> RunFolder:
     for number in (0, 4):
         log_of(run.log_of("evaluation", number), [dialogue("t1", number == 4, f"{hostile} {number}")])
     log_of(run.log_of("round", 4), [dialogue("t9", arm == "a1", arm=arm, group=5) for arm in (PLAIN, "a1")])
-    run.proposals.append({"round": 2, "proposals": [{"rejection": f"it names a task {hostile}", "reward": None}]})
+    for number in (1, 2):  # the proposals of a window, in both of its rounds
+        rejected = {"rejection": f"it names a task {hostile}", "reward": None}
+        run.proposals.append({"round": number, "proposals": [rejected]})
     return run

@@ -53,6 +53,7 @@ def test_a_run_s_page_tells_its_story(folder: RunFolder) -> None:
         *("seal-ray show . --round 4 --task t9", "tiny-rare"),
     ):
         assert part in text, part
+    assert text.count("it names a task") == 1
     for title in ("Evaluation without hints", "Training success with and without hints", "Labels of turns"):
         assert title in text
 

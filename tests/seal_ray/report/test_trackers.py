@@ -90,6 +90,12 @@ def test_tensorboard_gets_every_round_while_the_run_goes_on(folder: RunFolder) -
     assert not folder.wandb_id.exists()
 
 
+def test_a_metric_that_was_not_finite_is_left_out_when_a_run_resumes(folder: RunFolder) -> None:
+    folder.metrics.append({"round": 1, "solver/success": 0.5, "evaluation/suite/mine": float("nan")})
+    Trackers(folder, config={}).close()
+    assert [name for _, name, _ in scalars(folder)] == ["round", "solver/success"]
+
+
 def test_an_unknown_mode_is_refused_before_anything_is_written(folder: RunFolder) -> None:
     with pytest.raises(UserError, match="wandb: 'onlin' is not known; did you mean 'online'"):
         Trackers(folder, config={}, wandb="onlin")

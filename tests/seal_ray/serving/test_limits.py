@@ -56,7 +56,7 @@ HOSTILE: dict[str, Any] = {
     "response_format": [7, {}, {"type": "structural_tag"}, {"type": "json_schema"}, {"type": "regex"}],
     "structured_outputs": [
         *({}, {"regex": "(a{1,1000}){1,1000}"}, {"grammar": "root ::= root"}, {"structural_tag": "{}"}, {"json": "{"}),
-        *({"choice": ["x"] * 257}, {"json_object": True, "choice": ["x"]}, {"choice": "x"}),
+        *({"choice": ["x"] * 257}, {"json_object": True, "choice": ["x"]}, {"json_object": False}, {"choice": "x"}),
         # Schemas as text have the bounds of others, and are not parsed before.
         *({"json": '{"a": "%s"}' % ("x" * 70_000)}, {"json": '{"a": "\ud83d", "b": NaN}'}, {"json": "[" * 60_000}),
         *({"json": '{"a":' * levels + "1" + "}" * levels} for levels in (25, 65, 990, 1_100)),

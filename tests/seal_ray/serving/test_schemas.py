@@ -143,6 +143,31 @@ def test_a_refusal_names_the_property_and_comes_soon(schema: dict[str, Any], pla
     assert time.process_time() - begun < 2
 
 
+def test_integers_of_javascript_are_served() -> None:
+    most = 2**53 - 1
+    schema = {"type": "integer", "minimum": -most, "maximum": most}
+    assert checked(request(schema, "response_format")) == [schema]
+
+
+NODE: dict[str, Any] = {"type": "object", "properties": {"v": {"type": "integer"}}, "required": ["v"]}
+
+
+@pytest.mark.parametrize("kind", ["tools", "named"])
+def test_the_arguments_of_a_forced_call_can_be_a_reference(kind: str) -> None:
+    (schema,) = checked(request({"$ref": "#/$defs/Node", "$defs": {"Node": NODE}}, kind))
+    assert "properties" not in schema, "nothing would fit a closed object without any"
+
+
+def test_references_that_a_required_call_would_turn_elsewhere_are_refused() -> None:
+    """vLLM puts the schemas of all tools into one, and keeps `$defs` alone where they are looked for."""
+    recursive = {**NODE, "properties": {**NODE["properties"], "next": {"$ref": "#"}}}
+    older = {"properties": {"a": {"$ref": "#/definitions/Node"}}, "definitions": {"Node": NODE}}
+    for schema in (recursive, older):
+        assert checked(request(schema, "named"))
+        with pytest.raises(RefusedRequest, match=r"tools\[0\]\.function\.parameters: .*#/\$defs/"):
+            checked(request(schema, "tools"))
+
+
 def test_properties_may_be_called_as_keywords_are() -> None:
     names: dict[str, Any] = {"pattern": {"type": "string"}, "x-guidance": {}, "not": {"enum": [10**20]}, "format": {}}
     schema = {"type": "object", "properties": names, "additionalProperties": False}

@@ -35,7 +35,7 @@ ARMS = ("--arms", "vanilla,rules")
         ([*ARMS, "training.round=3"], "did you mean 'rounds'"),
         ([*ARMS, "training.groups=0"], "training.groups: 0"),
         ([*ARMS, "evaluation.interval=0"], "evaluation.interval: 0 leaves nothing to compare"),
-        ([*ARMS, "--runs", "/", "--name", "tmp"], "exists; resume it with --resume"),
+        ([*ARMS, "--runs", "/", "--name", "tmp"], "exists; resume it with seal-ray compare --resume"),
         (["--resume", "/nowhere"], "/nowhere is no comparison"),
         (["--report", "/nowhere"], "/nowhere is no comparison"),
         (["--resume", "a", "--seeds", "3"], "--resume: it uses the stored settings"),

@@ -216,7 +216,7 @@ def test_the_command_merges_draws_again_and_refuses(tmp_path: Path, run_main: Ru
     run_main("compare", "--report", out, "--threshold", "10")
     assert table(Path(out)) != before
     said = run_main("compare", "--merge", first, second, *named, "merged", code=2)
-    assert "exists; resume it with --resume" in said
+    assert "exists; resume it with seal-ray compare --resume" in said
     assert "was merged from first, second; resume these" in run_main("compare", "--resume", out, code=2)
 
 

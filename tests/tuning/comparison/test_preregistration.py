@@ -60,7 +60,7 @@ def test_a_plan_is_frozen_with_all_its_settings_and_read_again(tmp_path: Path, c
     said = refusal(preregister, other, arms="vanilla", threshold=50.0, measures="finals")
     assert "--measures: 'finals' is not known; did you mean 'final'" in said
     assert "--threshold: none given" in refusal(preregister, other, arms="vanilla")
-    preregister(tmp_path / "few.json", arms="vanilla", seeds=5, threshold=50.0)
+    preregister(tmp_path / "new" / "few.json", arms="vanilla", seeds=5, threshold=50.0)
     assert "5 pairs are few" in capsys.readouterr().out
 
 

@@ -47,6 +47,7 @@ def drawn(space: Space, count: int, *, grid: bool = False) -> list[dict[str, obj
         ("training.kl: {lo: 0}", "training.kl: lo: Extra inputs are not permitted"),
         ("training.kl: 3", "training.kl: Input should be"),
         ("training.kl: {values: []}", "training.kl: values: List should have at least 1"),
+        (f"training.kl: {{values: {[0.1] * 101}}}", "training.kl: values: List should have at most 100"),
         ("kl: {low: 0, high: 1}", "'kl' is no setting"),
         ("training.lrr: {low: 0, high: 1}", "did you mean 'lr'"),
         ("trainin.lr: {low: 0, high: 1}", "did you mean 'training'"),

@@ -39,7 +39,7 @@ GRID = "parameters: {curator.update_every: {values: [1, 2]}, training.lr: {value
         (["--scheduler", "pbt", "--rounds", "3"], "evaluation.interval: 8 gives pbt no evaluation within 3 rounds"),
         (["evaluation.interval=0"], "evaluation.interval: 0 leaves nothing to compare"),
         (["evaluation.split=test"], "evaluation.split: a sweep selects settings, and must not use the test split"),
-        (["--runs", "/", "--name", "tmp"], "exists; resume it with --resume"),
+        (["--runs", "/", "--name", "tmp"], "exists; resume it with seal-ray sweep --resume"),
         (["--resume", "/nowhere"], "/nowhere is no sweep"),
         (["--report", "/nowhere"], "/nowhere is no sweep"),
         (["--report", "a", "--storage", "b"], "--report: "),
