@@ -155,7 +155,7 @@ class Agent:
             BASE,
             self.version,
             lambda: base(weights=stored()),
-            lambda: base(weights=self._learners.copied(stored())),
+            lambda: self._learners.copied(stored(), lambda copies: base(weights=copies)),
             buckets=buckets if self.in_buckets else None,
             once=kept,
         )

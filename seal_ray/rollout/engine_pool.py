@@ -33,10 +33,13 @@ class EngineLost(SealError, RuntimeError):
 
 @dataclass(slots=True)
 class _Sent:
-    """A policy's weights in buckets, if they are sent so, and lazily in ways that reach ever more engines."""
+    """A policy's weights in buckets, if they are sent so, and lazily in ways that reach ever more engines.
+
+    A way gives a payload, or a reference to one.
+    """
 
     buckets: Callable[[], Iterable[Payload]] | None
-    ways: Sequence[Callable[[], Payload]]
+    ways: Sequence[Callable[[], Any]]
     has_buckets: bool = True
     """Whether the buckets can be sent."""
     references: dict[int, Any] = field(default_factory=dict)
@@ -47,7 +50,8 @@ class _Sent:
         if not self.has_buckets:
             way = max(way, 0)
         if way >= 0 and way not in self.references:
-            self.references[way] = ray.put(self.ways[way]())
+            payload = self.ways[way]()
+            self.references[way] = payload if isinstance(payload, ray.ObjectRef) else ray.put(payload)
         return self.references.get(way)
 
 
@@ -91,7 +95,7 @@ class EnginePool:
         self,
         policy: str,
         version: int,
-        *ways: Callable[[], Payload],
+        *ways: Callable[[], Any],
         buckets: Callable[[], Iterable[Payload]] | None = None,
         once: bool = False,
     ) -> None:

@@ -114,11 +114,13 @@ class SealLearnerGroup(RowsLearnerGroup):
             with suppress(RayActorError):  # learners that were killed, whose error is on its way
                 self._on_all(lambda learner: learner.share(module_id, {}, dtype))
 
-    def copied(self, stored: StoredWeights) -> dict[str, Any]:
-        """Copies of the stored weights, for any machine."""
+    def copied(self, stored: StoredWeights, wrap: Callable[[dict[str, Any]], Any]) -> ray.ObjectRef[Any]:
+        """A reference to `wrap` of copies of the stored weights, for any machine; the first learner holds them."""
 
-        def copies(learner: Any) -> dict[str, Any] | None:
-            return None if learner_index(learner) else {name: tensor.clone() for name, tensor in stored.items()}
+        def copies(learner: Any) -> ray.ObjectRef[Any] | None:
+            if learner_index(learner):
+                return None
+            return ray.put(wrap({name: tensor.clone() for name, tensor in stored.items()}))
 
         first, *_ = self._on_all(copies)
         assert first is not None, "the first learner has them"

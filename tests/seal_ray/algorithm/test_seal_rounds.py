@@ -25,6 +25,7 @@ from seal_ray.report.files import RunFolder
 from seal_ray.rollout import engine_pool
 from seal_ray.rollout import runner as runner_module
 from seal_ray.rollout.dispatch import TooManyFaults
+from seal_ray.rollout.engine_actor import Payload
 from seal_ray.rollout.engine_pool import EngineLost
 from seal_ray.rollout.priority import LOWEST
 from seal_ray.rollout.runner import StaleWeights
@@ -172,8 +173,17 @@ def test_engines_get_weights_in_the_type_in_which_they_compute(monkeypatch: pyte
     assert {tensor.dtype for tensor in held.values()} == {torch.float32}
 
 
-def test_an_engine_on_another_machine_gets_copies(undisturbed: Undisturbed, tmp_path: Path) -> None:
+def test_an_engine_on_another_machine_gets_copies(
+    undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The memory that the learner stores its weights in is not there: it gets the same weights another way."""
+    put, sent = ray.put, list[Any]()
+
+    def noted(value: Any) -> Any:
+        sent.append(value)
+        return put(value)
+
+    monkeypatch.setattr(ray, "put", noted)
     told = Half(pause=0.1, elsewhere=str(tmp_path / "begun"))
     config = small_config(told, num_learners=1, num_cpus_per_learner=0.1).engine(num_engines=2)
     with built(config) as run:
@@ -185,6 +195,9 @@ def test_an_engine_on_another_machine_gets_copies(undisturbed: Undisturbed, tmp_
         for _, last in found:
             held = {f"language_model.{name}": tensor for name, tensor in last.items()}
             assert_equal({name: held[name] for name in run.weights}, run.weights)
+        given = [each.weights for each in sent if isinstance(each, Payload)]
+        assert given, "the files"
+        assert not any(isinstance(each, dict) for each in given), "no copies pass through this process"
         (there,) = (actor for actor, (types, _) in zip(actors, found, strict=True) if "dict" in types)
         killer = kill_soon(ray.get(there.processes.remote()), 0.2)
         assert run.play(1) == undisturbed.rounds[2:3]
