@@ -11,7 +11,6 @@ from seal_ray.report.files import note_on_runs
 
 if TYPE_CHECKING:
     from policies.models import ModelFolder
-    from seal_ray.algorithm.seal import Seal
 
 _NAME = re.compile(r"round_(\d{6,})")
 PART = ".part"
@@ -82,12 +81,6 @@ def check_state(checkpoint: Path) -> None:
             f"--resume: {checkpoint} has a model but no optimizer state, which only the newest checkpoint of a run "
             f"keeps; start a new run from its model with solver.model={checkpoint / MODEL}."
         )
-
-
-def restore(algorithm: "Seal", checkpoint: Path) -> None:
-    """Restores the algorithm. Raises `UserError` for a checkpoint without state."""
-    check_state(checkpoint)
-    algorithm.restore_from_path(str((checkpoint / STATE).resolve()))
 
 
 def model_of(name: str) -> str:

@@ -233,7 +233,8 @@ def train(
     with ExitStack() as at_the_end:
         at_the_end.callback(algorithm.stop)
         if resume is not None:
-            checkpoints.restore(algorithm, resume)
+            checkpoints.check_state(resume)
+            algorithm.restore_from_path(str((resume / checkpoints.STATE).resolve()))
         recorder = Recorder(algorithm, folder, resumed=resume is not None, wandb=wandb)
         at_the_end.callback(recorder.close)
         stop_requested = at_the_end.enter_context(_stop_on_interrupt(say))
