@@ -266,6 +266,8 @@ class Dialogue(gymnasium.Env[str, str]):
     def _call_all(self, calls: Sequence[ToolCall]) -> tuple[CallRecord, ...]:
         """Executes calls while the allowance lasts; all calls beyond it share one record."""
         self._allowance.begin_step()
+        if calls:
+            self._verifier.add_calls()
         records: list[CallRecord] = []
         for index, call in enumerate(calls):
             with faults_of(self.task.id, "world"):

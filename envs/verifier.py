@@ -139,7 +139,7 @@ def _equal(value: Any, truth: Any) -> bool:
 
 
 class Verifier:
-    """Judges one dialogue: feed it every whole result, end every turn, read the verdicts."""
+    """Judges one dialogue: tell it of calls, feed it every whole result, end every turn, read the verdicts."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -175,9 +175,12 @@ class Verifier:
         """Whether this result text has appeared so far."""
         return self._results[_key(result)] > 0
 
+    def add_calls(self) -> None:
+        """Notes that the turn has calls, executed or not."""
+        self._called = True
+
     def add_result(self, result: str) -> None:
         self._results[_key(result)] += 1
-        self._called = True
 
     def end_turn(self, state: Mapping[str, Any]) -> TurnVerdict:
         """Judges the current turn, which ends in this state, and moves to the next."""

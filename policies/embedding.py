@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.errors import UserError
+from envs.received import check_no_links
 from policies.models import hub, read_json
 from policies.models.folder import DATA_ONLY, check_weights
 
@@ -32,6 +33,7 @@ class Embedder:
             if not hub.is_name(name):
                 raise UserError(f"embeddings: {name!r:.200} is no folder and no hub's OWNER/NAME.")
             folder = hub.folder_of(name)
+        check_no_links(folder)
         check_weights(folder)
         self._folder = folder
         self._config = read_json(folder / "config.json")

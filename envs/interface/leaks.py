@@ -36,8 +36,10 @@ _HEAD = 6
 _QUOTES = frozenset("\"'`“”‘’«»‹›„")
 _GIVEN = frozenset("=#@")
 """Marks in front of a value."""
-_CALL = re.compile(r"([A-Za-z_]\w*)\s*\(([^()]{1,400})\)")
-_JSON_CALL = re.compile(r"\bname\W{1,6}(\w+)\W{1,6}(?:arguments|parameters)\W{1,6}([^{}]{1,400})")
+_CALL = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*\((?P<arguments>[^()]{1,400})\)")
+_NAME, _ARGUMENTS = r"\bname\W{1,6}(?P<name>\w+)", r"\b(?:arguments|parameters)\W{1,6}(?P<arguments>[^{}]{1,400})"
+_JSON_CALLS = (re.compile(rf"{_NAME}\W{{1,6}}{_ARGUMENTS}"), re.compile(rf"{_ARGUMENTS}[{{}}]\W{{1,6}}{_NAME}"))
+_WHOLE = re.compile(r"(\d+)\.0+\b")
 _CAPITALS = re.compile(r"[A-Z]{3,}")
 _DECIMAL = re.compile(r"\d+\.\d+")
 
@@ -69,9 +71,9 @@ class Signs:
         # "find", "add" and others are everyday words, too: a list may be interrupted by them, or may consist of them.
         lists = [named, [name for name in named if name not in EVERYDAY]]
         orders = (window for names in lists for size in _CALLS for window in windows(_without_repeats(names), size))
-        matches = (match for pattern in (_CALL, _JSON_CALL) for match in pattern.finditer(reading.text))
+        matches = (match for pattern in (_CALL, *_JSON_CALLS) for match in pattern.finditer(reading.text))
         wide = reading.wide
-        calls = (f"{_compact(match[1], wide=wide)} {_compact(match[2], wide=wide)}" for match in matches)
+        calls = (form for match in matches for form in _call_forms(match["name"], match["arguments"], wide=wide))
         runs = map(_digest, windows(tokens(reading.text, wide=wide), RUN_OF_WORDS))
         return cls(reading, frozenset(calls), frozenset(orders), frozenset(runs))
 
@@ -140,8 +142,8 @@ class ForbiddenAnswers:
         bare = " ".join(map(_written, call.arguments.values()))
         keyed = " ".join(f"{key} {_written(value)}" for key, value in call.arguments.items())
         for wide in _ways(f"{call.name} {keyed}"):
-            name = _compact(call.name, wide=wide)
-            self._calls.update(f"{name} {_compact(each, wide=wide)}" for each in (keyed, bare))
+            for each in (keyed, bare):
+                self._calls |= _call_forms(call.name, each, wide=wide)
 
     def _add_value(self, value: str) -> None:
         text = plain_letters(value)
@@ -249,6 +251,12 @@ def _ways(text: str) -> tuple[bool, ...]:
 
 def _compact(text: str, *, wide: bool) -> str:
     return "".join(tokens(plain_letters(text), wide=wide))
+
+
+def _call_forms(name: str, arguments: str, *, wide: bool) -> set[str]:
+    """A call as it is written, and with the words of its arguments sorted, since their order is free."""
+    words = tokens(plain_letters(_WHOLE.sub(r"\1", arguments)), wide=wide)
+    return {f"{_compact(name, wide=wide)} {each}" for each in ("".join(words), " ".join(sorted(words)))}
 
 
 def _written(value: JSON) -> str:

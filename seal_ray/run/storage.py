@@ -16,7 +16,7 @@ from threading import Thread
 from pyarrow import ArrowException, fs  # type: ignore[import-untyped]
 
 from envs.errors import SealError, UserError
-from envs.received import MAX_BYTES, check_no_links, parse_json
+from envs.received import MAX_BYTES, MIB, check_no_links, parse_json
 from seal_ray.report.files import replace_file
 
 LIST = "mirror.json"
@@ -312,7 +312,9 @@ def pull(uri: str, runs: Path) -> tuple[Path, str]:
                 raise UserError(f"--resume: {uri} names {file!r:.80}, which lies outside of it.")
             target = part / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            fs.copy_files(f"{path}/{file}", str(target), system, fs.LocalFileSystem())
+            # Not `copy_files`, which copies a folder of that name with whatever names are below it.
+            with system.open_input_stream(f"{path}/{file}", compression=None) as stream, target.open("wb") as copy:
+                shutil.copyfileobj(stream, copy, MIB)
             if stats and stats[0] == target.stat().st_size:  # else a later push has written it
                 os.utime(target, ns=(stats[1], stats[1]))  # so that a push does not copy it again
         part.replace(folder)

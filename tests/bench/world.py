@@ -64,6 +64,8 @@ def our_verifications(tasks: Sequence[Task]) -> int:
         world = prepare(task).start()
         verifier = Verifier(task)
         for turn in task.turns:
+            if turn.ground_truth:
+                verifier.add_calls()
             for call in turn.ground_truth:
                 verifier.add_result(world.execute(call).text)
             verifier.end_turn(world.state())

@@ -112,6 +112,9 @@ def test_labels_of_table_6_follow_from_the_verdict(files: Task) -> None:
     assert first_turn(files, []).paper_label == "empty_turn_model_response"
     assert first_turn(files, [files.turns[0].ground_truth]).paper_label == "pass"
     assert first_turn(files, [calls(("cd", {"folder": 3}))]).paper_label == "state_mismatch"
+    for protocol in Protocol:
+        unknown = first_turn(files, [calls(("chdir", {}))], protocol)
+        assert unknown.paper_label == "state_mismatch", "a turn with calls is not empty"
     second = play(files, [*truth(files)[:1], [calls(("pwd", {}))], *truth(files)[2:]]).diagnosis.turns[1]
     assert second.paper_label == "response_mismatch"
     empty = get_task(TEMPTING)

@@ -22,7 +22,7 @@ from envs.interface.guard import LeakGuard
 from envs.interface.show import guidelines_text
 from envs.interface.value import MAX_GUIDELINE_CHARACTERS, MAX_GUIDELINES
 from envs.interface.vocabulary import is_ordinary, is_public, parts
-from envs.task import JSON, Task
+from envs.task import JSON, Task, ToolCall
 from envs.text import leaves
 from envs.toolworld import tasks
 from envs.toolworld.shown_tools import DESCRIPTIONS
@@ -180,12 +180,17 @@ def test_the_public_documentation_may_be_repeated() -> None:
 def test_ground_truth_calls_are_turned_down_as_text_and_as_json() -> None:
     checked = 0
     for call in (call for task in pool()[::20] for turn in task.turns for call in turn.ground_truth if call.arguments):
-        for said in (f"{call} now.", json.dumps(call.to_dict()), f"[{str(call).replace(', ', ',')}]"):
+        turned = dict(reversed(list(call.arguments.items())))
+        for said in (
+            *(f"{call} now.", json.dumps(call.to_dict()), f"[{str(call).replace(', ', ',')}]"),
+            *(str(ToolCall(call.name, turned)), json.dumps({"arguments": dict(call.arguments), "name": call.name})),
+            re.sub(r"(\d)\.0\b", r"\1", str(call)),
+        ):
             text = f"Call {said}"
             if len(text) <= MAX_GUIDELINE_CHARACTERS and text.isprintable():
                 assert turned_down(text), text
                 checked += 1
-    assert checked > 700
+    assert checked > 1400
     for text in ("Call ls(a=True).", "Call " + encoded("ls(a=True)")):
         assert turned_down(text) == "guidelines.0: it contains a call of a task's ground truth."
 

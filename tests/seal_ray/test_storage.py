@@ -88,14 +88,18 @@ def test_what_is_pulled_is_what_was_pushed_and_no_more(run: Path, tmp_path: Path
     Mirror(folder, str(tmp_path / "storage")).push()
 
 
-LIES = ('{"../outside": [6, 0]}', '{"a": 3}', '{"a": [1]}', '{"a": ["x", 1]}', '{"a": [1, 1' + 30 * "0" + "]}")
+LIES = (
+    *('{"checkpoints": [6, 0]}', '{"../outside": [6, 0]}', '{"a": 3}', '{"a": [1]}', '{"a": ["x", 1]}'),
+    '{"a": [1, 1' + 30 * "0" + "]}",
+)
 
 
 @pytest.mark.parametrize(
     "listed", ['["../outside"]', '["/etc/passwd"]', "[1", "3", '["not_there"]', '{"not_there": [1, 2]}', *LIES]
 )
 def test_a_storage_that_lies_is_refused_and_writes_nothing_outside(listed: str, tmp_path: Path) -> None:
-    (tmp_path / "storage/mine").mkdir(parents=True)
+    (tmp_path / "storage/mine/checkpoints").mkdir(parents=True)
+    (tmp_path / "storage/mine/checkpoints/inside").touch()  # on a real storage its name can lead outside
     (tmp_path / "storage/outside").write_text("secret", encoding="utf-8")
     (tmp_path / "storage/mine" / LIST).write_text(listed, encoding="utf-8")
     refusal(pull, f"{tmp_path}/storage/mine", tmp_path / "runs")
