@@ -127,6 +127,8 @@ def test_a_kill_around_a_checkpoint_loses_no_row(
     assert [row["round"] for row in folder.metrics.rows()] == list(range(ROUNDS + 1))
     assert [row["round"] for row in folder.evaluations.rows()] == [0, ROUNDS]
     assert [row["round"] for row in folder.interfaces.rows()] == list(range(1, ROUNDS + 1))
+    kept = [checkpoints.round_of(each) for each in checkpoints.stored(folder.checkpoints)]
+    assert kept == [ROUNDS - 1, ROUNDS], "training.checkpoints_kept is 2"
 
 
 def test_a_checkpoint_that_learners_still_write_is_one_after_the_next_round(folder: RunFolder) -> None:

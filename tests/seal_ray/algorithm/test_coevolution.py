@@ -18,6 +18,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from envs.co_evolution import CoEvolutionGame
 from envs.dialogue import Protocol
 from envs.interface import Interface
+from envs.interface.guard import LeakGuard
 from envs.interface.json_form import dump_interface
 from envs.profile import FailureProfile
 from envs.roles import CURATOR, SOLVER
@@ -32,9 +33,12 @@ from policies.tiny.behaviours import FIRST_WORDINGS
 from policies.tiny.proposals import proposal_demonstrations
 from seal_ray.algorithm.config import SealConfig
 from seal_ray.algorithm.report import RoundReport
+from seal_ray.config.schema import EnvironmentSection, EvaluationSection
+from seal_ray.evaluation.suites import evaluation_tasks
 from seal_ray.grpo.advantages import REJECTION_STEP
 from seal_ray.rollout.tasks import TaskStream
 from seal_ray.rollout.types import PLAIN
+from tests.seal_ray.algorithm import engines
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
 from tests.seal_ray.algorithm.engines import Half
 from tests.seal_ray.algorithm.planted import CUES, DIFFICULTY, HARMS, HELPS, TASKS, Planted
@@ -171,14 +175,22 @@ def test_a_curator_that_writes_garbage_costs_its_reward_only(request: pytest.Fix
 
 
 @pytest.mark.usefixtures("wide_prior")
-def test_a_leak_of_a_training_task_is_rejected() -> None:
-    spec = small_config(Half()).spec
-    task = find_task(TaskStream(spec.environment, spec.seed).task_id(0))
-    call = next(call for turn in task.turns for call in turn.ground_truth if call.arguments)
-    value = next(str(value) for value in call.arguments.values())
-    with built(writing_config(dump_interface(Interface(guidelines=(f"The answer is {value}.",))))) as run:
+@pytest.mark.parametrize("kind", ["training", "upcoming", "evaluation"])
+def test_a_leak_of_a_task_is_rejected(kind: str) -> None:
+    """Of all training tasks if their number is limited, of those of the window otherwise, and of evaluation tasks."""
+    environment = EnvironmentSection(tasks=None if kind == "upcoming" else engines.TASKS)
+    trained = [find_task(TaskStream(environment, 0).task_id(number)) for number in range(engines.TASKS)]
+    tested = evaluation_tasks(environment, EvaluationSection(tasks=4))
+    leaking, others = (tested, trained) if kind == "evaluation" else (trained[:1], [])
+    calls = [call for task in leaking for turn in task.turns for call in turn.ground_truth]
+    guidelines = [f"The answer is {value}." for call in calls for value in call.arguments.values()]
+    guard, known = LeakGuard(leaking), LeakGuard(others)
+    written = [Interface(guidelines=(text,)) for text in guidelines]
+    leak = next(each for each in written if guard.check(each) and not known.check(each))
+    config = writing_config(dump_interface(leak)).environment(tasks=environment.tasks)
+    with built(config.evaluation(interval=4 if kind == "evaluation" else 0, tasks=4)) as run:
         report = run.round()
-    assert report.metrics["curator/rejections"] == 3, (value, report.curator.proposals)
+    assert report.metrics["curator/rejections"] == 3, (leak, report.curator.proposals)
 
 
 TWO = tuple(

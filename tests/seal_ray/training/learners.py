@@ -107,7 +107,8 @@ class PlainLearner:
         with torch.no_grad():
             for name, parameter in self.learning.items():
                 parameter.copy_(weights[name])
-        self.optimizer = torch.optim.AdamW(self.learning.values(), weight_decay=0.0)
+        epsilon = self.training.adam_epsilon
+        self.optimizer = torch.optim.AdamW(self.learning.values(), eps=epsilon, weight_decay=0.0)
         self.steps = 0
 
     @torch.no_grad()
@@ -146,7 +147,7 @@ class PlainLearner:
         proximal = [self.values(self.model, rows) for rows in minibatches]
         totals = {"loss": 0.0, "kl": 0.0, "kl_sampler": 0.0}
         ratios: dict[bool, list[float]] = {False: [], True: []}
-        tokens, norm, rate = {False: 0, True: 0}, 0.0, 0.0
+        tokens, norm, rate, first_error = {False: 0, True: 0}, 0.0, 0.0, 0.0
         clipped, capped = {False: 0, True: 0}, 0
         for number, (rows, start) in enumerate(zip(minibatches, proximal, strict=True)):
             reference, now = self.values(self.frozen, rows), self.values(self.model, rows)
@@ -164,6 +165,8 @@ class PlainLearner:
                 )
                 if t.importance_cap is not None and not own:
                     capped += sum(math.exp(p - o) >= t.importance_cap for p, o in zip(of_start, sampled, strict=True))
+            if not number:
+                first_error = math.sqrt(2 * totals["kl_sampler"] / tokens[False])
             loss = batch_loss(self.model, rows, settings, self.solver.temperature, reference, start, OFF_POLICY_WEIGHT)
             totals["loss"] += loss.item() * sum(map(len, now))
             self.optimizer.zero_grad()
@@ -179,6 +182,7 @@ class PlainLearner:
         return {
             **{name: value / (every if name == "loss" else tokens[False]) for name, value in totals.items()},
             "ratio_first": sum(ratios[False]) / len(ratios[False]),
+            "ratio_first_error": first_error,
             "hint_stripped_ratio_first": sum(ratios[True]) / max(1, len(ratios[True])),
             "gradient_norm": norm,
             "learning_rate": rate,

@@ -64,7 +64,7 @@ class Case:
         self.learners, self.kind = learners, kind
         # Adapters learn with an importance cap; but sharded, all weights do: embeddings are sharded with what is left.
         self.capped = (kind == "lora") != self.sharded
-        training: dict[str, Any] = {"importance_cap": 1.1} if self.capped else {"grad_clip": 0.5}
+        training: dict[str, Any] = {"importance_cap": 1.1, "adam_epsilon": 1e-4} if self.capped else {"grad_clip": 0.5}
         training["off_policy_weight"] = OFF_POLICY_WEIGHT
         self.config = learner_config(model, solver=KINDS[kind], training=training, **LEARNERS[learners])
         self.group = build_group(self.config)
