@@ -1,4 +1,4 @@
-"""No source of the project executes text, with five stated exceptions that no model can reach."""
+"""No source of the project executes text, with six stated exceptions that no model can reach."""
 
 import ast
 from collections.abc import Iterator

@@ -62,13 +62,17 @@ def test_imports_inside_seal_ray_go_downward() -> None:
         if layer == "__init__":
             continue
         for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("seal_ray."):
-                other = node.module.split(".")[1]
-                below = LAYERS.index(other) <= LAYERS.index(layer)
-                assert below or _is_for_types(path, node), f"{path}:{node.lineno} imports {node.module}"
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for name in (f"{module}{alias.name}" for alias in node.names):
+                package, _, rest = name.partition(".")
+                other = rest.partition(".")[0]
+                below = package != "seal_ray" or other not in LAYERS or LAYERS.index(other) <= LAYERS.index(layer)
+                assert below or _is_for_types(path, node), f"{path}:{node.lineno} imports {name}"
 
 
-def _is_for_types(path: Path, node: ast.ImportFrom) -> bool:
+def _is_for_types(path: Path, node: ast.Import | ast.ImportFrom) -> bool:
     """Whether an import stands below `if TYPE_CHECKING`."""
     return any(
         isinstance(block, ast.If)

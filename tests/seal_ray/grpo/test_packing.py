@@ -108,7 +108,8 @@ def test_collate_by_hand() -> None:
         (([1, 2], [False], [0.0, 0.0], 1.0), "2 tokens, 1 of the mask"),
         (([], [], [], 1.0), "without tokens"),
         (([1, 2], [True, True], [0.0, 0.0], 1.0), "first token"),
-        (([1, 2], [False, True], [0.0, -math.inf], math.nan), "not finite"),
+        (([1, 2], [False, True], [0.0, -math.inf], 1.0), "not finite"),
+        (([1, 2], [False, True], [0.0, -1.0], math.nan), "not finite"),
     ],
 )
 def test_rows_that_are_none_raise(values: Any, said: str) -> None:
