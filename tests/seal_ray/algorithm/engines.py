@@ -112,6 +112,25 @@ class _Told(ScriptedEngine):
 
 
 @dataclass(frozen=True)
+class WrongAtFirst(Half):
+    """Its engines give a log-prob that is no number the first time that they are asked for a completion."""
+
+    async def __call__(self, spec: EngineSpec) -> Engine:
+        engine, known = await super().__call__(spec), set[int]()
+        generate = engine.generate
+
+        async def told(request: GenRequest) -> GenResult:
+            result = await generate(request)
+            if request.seed in known:
+                return result
+            known.add(request.seed)
+            return replace(result, sampled_logprobs_T=(float("nan"), *result.sampled_logprobs_T[1:]))
+
+        setattr(engine, "generate", told)  # noqa: B010 - mypy wants methods left alone
+        return engine
+
+
+@dataclass(frozen=True)
 class Logged(Half):
     """Its engines write their calls to a file."""
 

@@ -177,7 +177,7 @@ def test_a_curator_that_writes_garbage_costs_its_reward_only(request: pytest.Fix
 @pytest.mark.usefixtures("wide_prior")
 @pytest.mark.parametrize("kind", ["training", "upcoming", "evaluation"])
 def test_a_leak_of_a_task_is_rejected(kind: str) -> None:
-    """Of all training tasks if their number is limited, of those of the window otherwise, and of evaluation tasks."""
+    """Of all training tasks if their number is limited, of the tasks of the window otherwise, and of evaluation."""
     environment = EnvironmentSection(tasks=None if kind == "upcoming" else engines.TASKS)
     trained = [find_task(TaskStream(environment, 0).task_id(number)) for number in range(engines.TASKS)]
     tested = evaluation_tasks(environment, EvaluationSection(tasks=4))

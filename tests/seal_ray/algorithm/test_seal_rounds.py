@@ -33,7 +33,7 @@ from seal_ray.rollout.tasks import TaskStream
 from seal_ray.run import recorder
 from seal_ray.run.checkpoints import newest
 from tests.seal_ray.algorithm.configs import ROUNDS_IN_RAY, small_config
-from tests.seal_ray.algorithm.engines import Half
+from tests.seal_ray.algorithm.engines import Half, WrongAtFirst
 from tests.seal_ray.algorithm.runs import Played, Run, assert_equal, built, check_resumes, measured, played
 
 pytestmark = [*ROUNDS_IN_RAY, pytest.mark.long]
@@ -264,6 +264,14 @@ def test_a_broken_task_costs_its_group_and_is_counted(monkeypatch: pytest.Monkey
     assert (report.metrics["diagnosis/faults"], report.metrics["solver/groups_dropped_short"]) == (4, 1)
     assert report.metrics["solver/rollouts"] == 12
     assert {fault.kind for group in report.groups for fault in group.faults} == {"EnvironmentFault"}
+
+
+def test_a_dialogue_that_fails_is_played_once_more(undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with built(small_config(WrongAtFirst())) as run:
+        assert run.play(1) == undisturbed.rounds[:1]
+    monkeypatch.setattr(runner_module, "RETRIES", 0)
+    with built(small_config(WrongAtFirst())) as run, pytest.raises(TooManyFaults, match="16 of 16 dialogues"):
+        run.round()
 
 
 def test_garbage_is_counted_typed_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
