@@ -33,8 +33,8 @@ class Embedder:
             if not hub.is_name(name):
                 raise UserError(f"embeddings: {name!r:.200} is no folder and no hub's OWNER/NAME.")
             folder = hub.folder_of(name)
-        check_no_links(folder)
         check_weights(folder)
+        check_no_links(folder)
         self._folder = folder
         self._config = read_json(folder / "config.json")
         self._sizes = _optional_json(folder / "sentence_bert_config.json")

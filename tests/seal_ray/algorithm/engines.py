@@ -113,7 +113,7 @@ class _Told(ScriptedEngine):
 
 @dataclass(frozen=True)
 class WrongAtFirst(Half):
-    """Its engines give a log-prob that is no number the first time that they are asked for a completion."""
+    """Its engines give a log-prob that is no number at each first request with a seed."""
 
     async def __call__(self, spec: EngineSpec) -> Engine:
         engine, known = await super().__call__(spec), set[int]()
