@@ -90,7 +90,7 @@ class RoundAlgorithm(Algorithm):
         try:
             self.learner_group.restore_from_path(Path(path, COMPONENT_LEARNER_GROUP))
             self.set_state(read_state(Path(path)))
-        except (UserError, SealError):
+        except SealError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"{path} is the state of another run, or of another version ({error!r:.120}).") from None

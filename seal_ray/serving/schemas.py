@@ -118,10 +118,11 @@ def constraints(request: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any
         place, schema = f"tools[{index}].function.parameters", each["parameters"]
         if not schema.get("properties", True) and not _COMPOSED.isdisjoint(schema):
             del schema["properties"]  # it would be closed, and nothing fit it
-        if name is None and any(not ref.startswith("#/$defs/") for ref in _references(schema)):
+        enforced = grammar_schema(schema, place, strict=each.get("strict") is True)
+        if name is None and any(not ref.startswith("#/$defs/") for ref in _references(enforced)):
             reason = "with tool_choice 'required' only references to '#/$defs/…' are served"
             raise wrong(place, reason, "invalid_schema")
-        yield place, grammar_schema(schema, place, strict=each.get("strict") is True)
+        yield place, enforced
 
 
 def _references(schema: Any) -> Iterator[str]:
