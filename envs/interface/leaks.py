@@ -254,7 +254,7 @@ def _compact(text: str, *, wide: bool) -> str:
 
 
 def _call_forms(name: str, arguments: str, *, wide: bool) -> set[str]:
-    """A call without blanks and marks, and one with the words of its arguments sorted, since their order is free."""
+    """A call in letters and digits alone, and with the words of its arguments sorted, since their order is free."""
     words = tokens(plain_letters(_WHOLE.sub(r"\1", arguments)), wide=wide)
     return {f"{_compact(name, wide=wide)} {each}" for each in ("".join(words), " ".join(sorted(words)))}
 
