@@ -16,6 +16,7 @@ from envs.sources import all_tools
 from envs.task import JSON
 
 _UNDOCUMENTED = "(undocumented)"
+_SLASH = "%2F"
 _Count = Annotated[int, Field(ge=0), Strict()]
 _Row = tuple[_Count, _Count, _Count, Annotated[FiniteFloat, Strict()]]
 
@@ -53,7 +54,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Statistics:
-    """Tallies by key; the parts of a key are joined by a slash.
+    """Tallies by key; the parts of a key are joined by a slash, and a slash in a part is `%2F`.
 
     Keys are "all", "label/L", "category/C", "category/C/label/L", "position/P/label/L", "tool/T/label/L",
     "argument/T/A/D" (tool T's argument A, violation kind D) and "flag/F".
@@ -140,11 +141,11 @@ def _keys(diagnosis: Diagnosis) -> Iterator[str]:
         if turn.label.is_failure and turn.tool is not None:
             # A called name may be anything a model wrote, and a curator reads this: only documented names pass.
             documents = all_tools().get(turn.tool, ())
-            tool = turn.tool if documents else _UNDOCUMENTED
+            tool = turn.tool.replace("/", _SLASH) if documents else _UNDOCUMENTED
             yield f"tool/{tool}/label/{turn.label}"
             if turn.argument is not None:
                 known = any(each.parameter(turn.argument) is not None for each in documents)
-                argument = turn.argument if known else _UNDOCUMENTED
+                argument = turn.argument.replace("/", _SLASH) if known else _UNDOCUMENTED
                 yield f"argument/{tool}/{argument}/{turn.detail}"
         for flag in turn.flags:
             yield f"flag/{flag}"
@@ -152,7 +153,7 @@ def _keys(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _section(statistics: Statistics, title: str, prefix: str, *, depth: int, most: int = 20) -> list[str]:
     rows = [
-        (key.removeprefix(prefix).replace("/label/", ": ").replace("/", " "), tally)
+        (key.removeprefix(prefix).replace("/label/", ": ").replace("/", " ").replace(_SLASH, "/"), tally)
         for key, tally in statistics.tallies.items()
         if key.startswith(prefix) and key.count("/") == depth - 1
     ]

@@ -243,3 +243,16 @@ def test_a_profile_names_arguments_that_any_source_documents() -> None:
     get_source(f"{HERE}:SOURCE")
     assert counted("folder") == ["argument/cd/folder/type"]
     assert counted("drawer") == ["argument/cd/drawer/type"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_profile_names_tools_with_slashes() -> None:
+    tool = dataclasses.replace(SPIN, name="player/spin")
+    task = dataclasses.replace(FIXED, tools=(tool,))
+    sources.own_sources.append(TaskSet("slashes", "tasks of a test", {"train": [task], "dev": [TALK]}))
+    verdict = TurnVerdict(0, Outcome.STATE_MISMATCH)
+    turn = TurnDiagnosis(0, Label.ARGUMENT_MISMATCH, "type", verdict, tool="player/spin", argument="speed")
+    profile = FailureProfile()
+    profile.add(Diagnosis("t", "fast", (turn,), False), 0.0)
+    assert "- player/spin: argument_mismatch: 1 turns" in profile.render()
+    assert "- player/spin speed type: 1 turns" in profile.render()

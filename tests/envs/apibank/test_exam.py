@@ -1,5 +1,6 @@
 """API-Bank's items: what is shown before a call, and how an answer becomes a mark."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from envs.dialogue import Message
 from envs.errors import UserError
 from envs.exams import EXAMS, Mark, Past
 from envs.task import ToolCall
-from tests.envs.apibank.fake import write_folder
+from tests.envs.apibank.fake import assistant, called, user, write_folder
 from tests.envs.players import mark
 
 
@@ -87,3 +88,6 @@ def test_a_folder_that_is_none_is_refused_in_a_sentence(tmp_path: Path, monkeypa
         broken.write_text(line + "\n")
         with pytest.raises(UserError, match=r"line 1 of .*Broken-level-1-1\.jsonl is no part of a dialogue"):
             EXAMS.make("api-bank", {"data": str(folder)})
+    broken.write_text("\n".join(json.dumps(row) for row in (assistant("Hello."), called("ReadLamp", 3), user("How?"))))
+    with pytest.raises(UserError, match=r"Broken-level-1-1\.jsonl calls an API before the first text of the user"):
+        EXAMS.make("api-bank", {"data": str(folder)})

@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from envs.interface import Interface
+from policies import tiny
+from policies.models import open_model
 from policies.proposer import Proposal
 from policies.trajectory import Sample
 from seal_ray.grpo.advantages import REJECTION_STEP
-from seal_ray.proposing.curator import CuratorLoop, likeliest_first, most_varied
+from seal_ray.proposing.curator import CuratorLoop, RunGuard, likeliest_first, most_varied
 from seal_ray.rollout.types import PLAIN, PLAIN_ARM, Arm, Group
 from tests.seal_ray.proposing.proposers import (
     PLAIN_INTERFACE,
@@ -233,3 +235,13 @@ def test_the_most_varied_say_something_else() -> None:
     assert len(everything) == 6, "all but the rejected one and the repeated one"
     assert rejected.value not in everything
     assert most_varied([], [], 3) == []
+
+
+def test_a_proposal_may_add_256_tokens_to_the_prompt_of_the_solver() -> None:
+    guard = RunGuard([], open_model(tiny.NAME))
+    guidelines = tuple(f"Read request number {word} twice." for word in ("one", "two", "three", "four", "five"))
+    assert guard.check(Interface(guidelines=guidelines)) is None
+    refused = guard.check(Interface(guidelines=("Read the request twice, and then read it once more. " * 7,) * 8))
+    assert refused is not None
+    assert refused.startswith("guidelines: their text has ")
+    assert refused.endswith(" tokens, at most 256 fit.")

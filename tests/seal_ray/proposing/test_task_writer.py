@@ -13,6 +13,7 @@ from envs.interface import Interface
 from envs.profile import FailureProfile
 from envs.sources import find_task
 from envs.specifications import Rejected, Specification, writable
+from envs.task import Task
 from policies.proposer import Proposal
 from policies.task_writer import Known, TaskWriter
 from policies.trajectory import Sample
@@ -58,7 +59,12 @@ class Scripted(TaskWriter):
 
 
 def loop_of(
-    *, play: Any = None, written: Sequence[Proposal[Specification]] | None = None, agent: Any = None, **section: Any
+    *,
+    play: Any = None,
+    written: Sequence[Proposal[Specification]] | None = None,
+    agent: Any = None,
+    tested: Sequence[Task] = (),
+    **section: Any,
 ) -> TaskWriterLoop:
     """A loop with a task writer of this kind, or one that writes these."""
     spec = config_of(**section).spec
@@ -71,7 +77,7 @@ def loop_of(
     def make(loop: TaskWriterLoop) -> TaskWriter:
         return Scripted(loop, proposals(4) if written is None else written)
 
-    return TaskWriterLoop(spec, spec.task_writer, make, agent, play=play)
+    return TaskWriterLoop(spec, spec.task_writer, make, agent, tested=tested, play=play)
 
 
 def begin(loop: TaskWriterLoop, round_number: int = 0) -> list[str]:
@@ -101,6 +107,15 @@ def proposals(count: int) -> list[Proposal[Specification]]:
             found.append(Proposal(specification, None, sample))
         number += 1
     return found
+
+
+def test_a_task_that_shares_something_with_a_tested_one_is_rejected() -> None:
+    loop = loop_of(written=proposals(1))
+    (written,) = begin(loop)
+    loop = loop_of(written=proposals(1), tested=[find_task(written)])
+    assert begin(loop) == []
+    (proposal,) = loop.proposals
+    assert "shares" in str(proposal.rejection)
 
 
 def test_written_tasks_replace_a_share_of_the_drawn_ones() -> None:
