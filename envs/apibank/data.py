@@ -83,8 +83,8 @@ def read_dialogues(folder: Path) -> tuple[RecordedDialogue, ...]:
                     raise UserError(
                         f"api-bank: line {number} of {path} is no part of a dialogue ({error!r})."
                     ) from None
-            asked = [isinstance(row, Text) for row in rows if isinstance(row, Recorded) or row.user]
-            if asked[:1] == [False]:
+            first = next((row for row in rows if isinstance(row, Recorded) or row.user), None)
+            if isinstance(first, Recorded):
                 raise UserError(f"api-bank: {path} calls an API before the first text of the user.")
             if rows:
                 dialogues.append(RecordedDialogue(ID_PREFIX + path.stem, level, tuple(rows)))
