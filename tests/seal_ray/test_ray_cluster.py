@@ -216,6 +216,7 @@ def test_a_job_outlives_a_node_that_is_replaced(cluster: Cluster, tmp_path: Path
     assert rows[-1]["perf/engine_restarts"] == 1
 
 
+@pytest.mark.only_by(target="rehearse")
 def test_an_application_is_deployed_and_answers_who_has_the_key(cluster: Cluster, tmp_path: Path) -> None:
     text, port = (ROOT / "docs/examples/serve.yaml").read_text("utf-8"), free_port()
     assert text.count("port: 8000") == 1

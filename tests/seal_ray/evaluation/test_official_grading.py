@@ -54,6 +54,7 @@ def played(dialect: str) -> list[Record]:
     return records
 
 
+@pytest.mark.only_by(target="long")
 def test_the_official_command_gives_the_same_verdicts(tmp_path: Path) -> None:
     records = {dialect: played(dialect) for dialect in REGISTERED}
     for dialect, of_one in records.items():

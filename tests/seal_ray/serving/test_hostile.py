@@ -190,7 +190,7 @@ def answered_beside(server: Running, title: str, run: Callable[[Running], list[i
     return found
 
 
-FREQUENT = ("8,000 pairs", "two of 1,000 pairs", "8 MiB of lists", "100 MB in pieces", "clients that do not read")
+FREQUENT = ("two of 1,000 pairs", "8 MiB of lists", "100 MB in pieces", "clients that do not read")
 """The attacks that are tried by `make test` too."""
 RARE = [pytest.param(attack, marks=pytest.mark.only_by(target="long")) for attack in ATTACKS if attack not in FREQUENT]
 
@@ -331,6 +331,7 @@ def test_a_thousand_at_once_hold_nobody_up(server: Running, record_property: Any
     assert set(answered_beside(server, "1,000 small requests", flood, record_property)) == {200}
 
 
+@pytest.mark.only_by(target="long")
 def test_memory_comes_back(server: Running, record_property: Any) -> None:
     def held() -> float:
         return sum(_resident(pid) for pid in tree(server.process.pid)) / 2**20
