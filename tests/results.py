@@ -10,10 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from envs.task import Category
-from seal_ray.statistics import fisher_p, share_estimate
+from seal_ray.statistics import fisher_p, mean_estimate, share_estimate
 from tuning.comparison import measures
-from tuning.comparison.collect import ArmTrial, Comparison, ComparisonManifest, collect
+from tuning.comparison.collect import ArmTrial, Comparison, ComparisonManifest, Match, collect
 from tuning.comparison.exact import shown_count
 from tuning.comparison.findings import shown
 from tuning.comparison.measures import SHARE, ArmResult, Measure
@@ -22,20 +24,22 @@ from tuning.comparison.threshold import tasks_until, threshold_of
 from tuning.record import State
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
-PIECES = {
+PIECES: dict[str, tuple[str, str | None]] = {
     "tiny-rare": ("plain-skill/tiny-rare-*", "vanilla"),
     "tiny": ("plain-skill/tiny-[1-9]", "vanilla"),
     "smollm2": ("smollm2/rare-*", "vanilla"),
     "smollm2-bfcl": ("smollm2-bfcl/bfcl-*", "vanilla"),
     "written-tasks": ("written-tasks/*", "static-tasks"),
 }
-"""Experiment → its packed pieces and its baseline."""
+"""Experiment → its packed pieces and its baseline; None if it is preregistered."""
 TABLES = ("seal-vanilla", "all-arms")
 """Experiments of which only the table is kept."""
 BFCL_TEST = "bfcl-test"
 """The evaluations of smollm2-bfcl on BFCL's test split."""
 _TINY_ON_DEV = {"final": "34.5", "base": "58", "miss_func": "0", "miss_param": "10", "long_context": "70"}
 """Before training in `TABLES`: `seal-ray evaluate tiny --split dev --limit 200 --difficulty t1-2_c1-2_d1-3_s2-4`."""
+_EQUAL_TOKENS = ", equal tokens"
+TOKENS = Measure("tokens", "", measures.tokens_until, "tokens")
 _SCRATCH = TemporaryDirectory()
 
 
@@ -58,7 +62,8 @@ def comparison(experiment: str) -> Comparison:
     if experiment in PIECES:
         pieces, baseline = PIECES[experiment]
         out = Path(_SCRATCH.name, experiment)
-        merge(sorted(RESULTS.glob(f"{pieces}.tar.xz")), out, baseline=baseline, threshold=0.5)
+        threshold = None if baseline is None else 0.5
+        merge(sorted(RESULTS.glob(f"{pieces}.tar.xz")), out, baseline=baseline, threshold=threshold)
         return collect(out)
     runs: dict[tuple[str, int], dict[str, Any]] = defaultdict(dict)
     rounds = 1
@@ -82,25 +87,25 @@ def comparison(experiment: str) -> Comparison:
 
 def measure_of(experiment: str, column: str) -> Measure:
     """The measure in a column of an experiment's page."""
-    if column == "rounds to 50 %":
+    if column in ("rounds to 50 %", "ends at 50 %"):
         threshold = threshold_of(comparison(experiment))
         assert threshold is not None
-        return threshold.times["rounds"]
+        return threshold.learnt if column == "ends at 50 %" else threshold.times["rounds"]
     if experiment in PIECES:
         return _MEASURES[column]
     name = {"hint-off": "hint_off", "BFCL success": "success", "BFCL turns done": "turns_done"}.get(column, column)
     return Measure(column, "", lambda rows, _: rows[0].get(name))
 
 
-def result_of(experiment: str, arm: str, column: str, minus: str) -> ArmResult:
+def result_of(experiment: str, arm: str, column: str, minus: str, match: Match = "rollouts") -> ArmResult:
     """The result of an arm in a column, with its difference to the arm `minus`."""
-    return {each.arm: each for each in _results(experiment, column, minus)}[arm]
+    return {each.arm: each for each in _results(experiment, column, minus, match)}[arm]
 
 
 @cache
-def _results(experiment: str, column: str, minus: str) -> Sequence[ArmResult]:
+def _results(experiment: str, column: str, minus: str, match: Match) -> Sequence[ArmResult]:
     runs = comparison(experiment)
-    runs = replace(runs, manifest=runs.manifest.model_copy(update={"baseline": minus}))
+    runs = replace(runs, manifest=runs.manifest.model_copy(update={"baseline": minus, "match": match}))
     return measures.results_of(runs, measure_of(experiment, column))
 
 
@@ -135,6 +140,30 @@ def _holm(experiment: str, arm: str, baseline: str) -> str:
     return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
+def _ended_at_threshold(experiment: str, arm: str, _: str) -> str:
+    ended = values_of(experiment, arm, measure_of(experiment, "ends at 50 %"))
+    return shown_count(share_estimate(list(ended.values())))
+
+
+def _corrected_exact_p(column: str) -> Callable[[str, str, str], str]:
+    def text(experiment: str, arm: str, baseline: str) -> str:
+        p = result_of(experiment, arm, column, baseline).adjusted_exact_p
+        return "" if p is None else f"{p:.2g}"
+
+    return text
+
+
+def _tokens(experiment: str, arm: str, baseline: str) -> str:
+    ours, theirs = (np.mean(list(values_of(experiment, each, TOKENS).values())) for each in (arm, baseline))
+    return f"{ours / theirs:.2f}"
+
+
+def _false_abstentions(experiment: str, arm: str, _: str) -> str:
+    rows = csv.DictReader((RESULTS / f"{experiment}-abstaining.csv").read_text("utf-8").splitlines())
+    shares = [int(row["false_abstentions"]) / int(row["dialogues"]) for row in rows if row["arm"] == arm]
+    return shown(mean_estimate(shares), unit=SHARE)
+
+
 def _reached(experiment: str, arm: str, _: str) -> str:
     threshold = threshold_of(comparison(experiment))
     assert threshold is not None
@@ -148,6 +177,11 @@ _TESTS: dict[str, Callable[[str, str, str], str]] = {
     "sign-flip p": _sign_flip,
     "Holm's p": _holm,
     "50 % by": _reached,
+    "ends at 50 %": _ended_at_threshold,
+    "final, corrected p": _corrected_exact_p("final"),
+    "ends at 50 %, corrected p": _corrected_exact_p("ends at 50 %"),
+    "tokens, share of GRPO's": _tokens,
+    "false abstentions": _false_abstentions,
 }
 """Column → its text for an experiment, an arm and the baseline. A run has learnt if it ends above 20 % of miss_func."""
 
@@ -158,6 +192,8 @@ def cell(experiment: str, arm: str, column: str) -> str:
     baseline = comparison(experiment).manifest.baseline
     if column in _TESTS:
         return _TESTS[column](experiment, arm, baseline)
+    match: Match = "tokens" if column.endswith(_EQUAL_TOKENS) else "rollouts"
+    column = column.removesuffix(_EQUAL_TOKENS)
     name, _, minus = (column, "", "") if column in _MEASURES else column.partition(" − ")
     measure = measure_of(experiment, name.removesuffix(" by seed"))
     if name.endswith(" by seed"):
@@ -165,7 +201,7 @@ def cell(experiment: str, arm: str, column: str) -> str:
         return ", ".join(_plain(value, name.removesuffix(" by seed"), measure) for value in values)
     if minus == arm:
         return ""
-    result = result_of(experiment, arm, name, minus or baseline)
+    result = result_of(experiment, arm, name, minus or baseline, match)
     return shown(result.difference if minus else result.estimate, unit=measure.unit, sign=bool(minus) or measure.paired)
 
 

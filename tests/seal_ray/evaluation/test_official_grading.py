@@ -4,6 +4,8 @@ import asyncio
 import re
 from pathlib import Path
 
+import pytest
+
 from envs.bfcl.source import REGISTERED, SOURCE
 from envs.bfcl.tasks import load_tasks
 from policies.engine import GenRequest
