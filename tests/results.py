@@ -39,7 +39,8 @@ BFCL_TEST = "bfcl-test"
 _TINY_ON_DEV = {"final": "34.5", "base": "58", "miss_func": "0", "miss_param": "10", "long_context": "70"}
 """Before training in `TABLES`: `seal-ray evaluate tiny --split dev --limit 200 --difficulty t1-2_c1-2_d1-3_s2-4`."""
 _EQUAL_TOKENS = ", equal tokens"
-TOKENS = Measure("tokens", "", measures.tokens_until, "tokens")
+"""End of the name of a column that compares arms at equal sampled tokens."""
+_SAMPLED = Measure("tokens", "", measures.tokens_until, "tokens")
 _SCRATCH = TemporaryDirectory()
 
 
@@ -154,7 +155,7 @@ def _corrected_exact_p(column: str) -> Callable[[str, str, str], str]:
 
 
 def _tokens(experiment: str, arm: str, baseline: str) -> str:
-    ours, theirs = (np.mean(list(values_of(experiment, each, TOKENS).values())) for each in (arm, baseline))
+    ours, theirs = (np.mean(list(values_of(experiment, each, _SAMPLED).values())) for each in (arm, baseline))
     return f"{ours / theirs:.2f}"
 
 
