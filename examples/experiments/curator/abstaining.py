@@ -5,12 +5,12 @@ failed turn made none.
 """
 
 import csv
-import json
 import sys
 from pathlib import Path
-from zipfile import ZipFile
 
+from envs.diagnosis import Label
 from envs.task import Category
+from seal_ray.report.inspect_log import read_samples
 
 NEED_CALLS = (Category.BASE, Category.LONG_CONTEXT)
 
@@ -21,14 +21,12 @@ def main() -> None:
     for trial in map(Path, sys.argv[1:]):
         arm, _, seed = trial.name.rpartition("-seed")
         labels = labels_of(max((trial / "logs").glob("evaluation_*.eval")))
-        table.writerow((arm, seed, len(labels), labels.count("missing_tool_call")))
+        table.writerow((arm, seed, len(labels), labels.count(Label.MISSING_TOOL_CALL)))
 
 
 def labels_of(log: Path) -> list[str]:
     """The label of each dialogue of the log that needs calls in all turns."""
-    with ZipFile(log) as archive:
-        samples = [json.loads(archive.read(name)) for name in archive.namelist() if name.startswith("samples/")]
-    return [each["scores"]["label"]["value"] for each in samples if each["metadata"]["category"] in NEED_CALLS]
+    return [str(each.scores["label"].value) for each in read_samples(log) if each.metadata["category"] in NEED_CALLS]
 
 
 if __name__ == "__main__":
