@@ -43,7 +43,7 @@ CURVES = {
 def draw_curve(axes: Axes, comparison: Comparison, metric: str, unit: str) -> None:
     """Draws the mean of a metric over the seeds of each arm, with its 95 % band."""
     for trials, label, style in _arms(comparison):
-        _band(axes, estimates(trials, metric), style, label)
+        draw_band(axes, estimates(trials, metric), style, label)
     as_share(axes, f"success (% of {unit})")
 
 
@@ -78,7 +78,7 @@ def draw_efficiency(comparison: Comparison, path: Path) -> None:
     panels = figure.subplots(1, 2, sharey=True)
     for axes, unit, cost in zip(panels, ("different tasks", "rollouts"), (tasks_until, rollouts_until), strict=True):
         for trials, label, style in _arms(comparison):
-            _band(axes, estimates(trials, EVALUATION), style, label, _costs(trials, cost))
+            draw_band(axes, estimates(trials, EVALUATION), style, label, _costs(trials, cost))
         as_share(axes, "success (% of dialogues)")
         finish(axes, [])
         axes.set_title("Evaluation, plain interface")
@@ -133,7 +133,7 @@ def _arms(comparison: Comparison) -> Iterator[tuple[list[ArmTrial], str, tuple[s
         yield trials, label, (_COLOURS[colour], _LINES[again % len(_LINES)])
 
 
-def _band(
+def draw_band(
     axes: Axes,
     points: Mapping[int, Estimate],
     style: tuple[str, str],
