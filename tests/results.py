@@ -47,13 +47,10 @@ _SCRATCH = TemporaryDirectory()
 _MEASURES = {
     "final": measures.FINAL,
     "area": measures.AREA,
-    "hint-off": measures.HINT_OFF,
-    "gain": measures.GAIN,
     "turns done": measures.TURNS,
     **{str(each): measures.in_category(measures.FINAL, each) for each in Category},
     "guided − plain": measures.GUIDED,
     "different tasks": Measure("tasks", "", tasks_until, "tasks"),
-    "groups kept": Measure("kept", "", lambda rows, _: sum(row.get("solver/groups_kept", 0) for row in rows), "groups"),
 }
 
 
@@ -131,11 +128,6 @@ def _fisher(experiment: str, arm: str, baseline: str) -> str:
     return "" if arm == baseline else f"{p:.2g}"
 
 
-def _sign_flip(experiment: str, arm: str, baseline: str) -> str:
-    p = result_of(experiment, arm, "final", baseline).exact_p
-    return "" if p is None else f"{p:.2g}"
-
-
 def _holm(experiment: str, arm: str, baseline: str) -> str:
     p = result_of(experiment, arm, "final", baseline).adjusted_p
     return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"
@@ -165,19 +157,10 @@ def _false_abstentions(experiment: str, arm: str, _: str) -> str:
     return shown(mean_estimate(shares), unit=SHARE)
 
 
-def _reached(experiment: str, arm: str, _: str) -> str:
-    threshold = threshold_of(comparison(experiment))
-    assert threshold is not None
-    times = threshold.reached(comparison(experiment), arm)
-    return f"{times.trials - len(times.never)} of {times.trials}"
-
-
 _TESTS: dict[str, Callable[[str, str, str], str]] = {
     "learnt": _learnt_share,
     "Fisher's p": _fisher,
-    "sign-flip p": _sign_flip,
     "Holm's p": _holm,
-    "50 % by": _reached,
     "ends at 50 %": _ended_at_threshold,
     "final, corrected p": _corrected_exact_p("final"),
     "ends at 50 %, corrected p": _corrected_exact_p("ends at 50 %"),
