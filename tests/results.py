@@ -27,6 +27,7 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results"
 PIECES: dict[str, tuple[str, str | None]] = {
     "tiny-rare": ("plain-skill/tiny-rare-*", "vanilla"),
     "tiny": ("plain-skill/tiny-[1-9]", "vanilla"),
+    "curators-tiny-rare": ("curators/tiny-rare-*", None),
     "smollm2": ("smollm2/rare-*", "vanilla"),
     "smollm2-bfcl": ("smollm2-bfcl/bfcl-*", "vanilla"),
     "written-tasks": ("written-tasks/*", "static-tasks"),

@@ -23,8 +23,16 @@ WRITTEN = {
     "both": "seal-genenv",
     "placebo": "genenv-placebo",
 }
+CURATORS = {
+    "GRPO": "vanilla",
+    "rules": "rules",
+    "curator": "coevolved",
+    "with probes": "coevolved-probed",
+    "placebo": "placebo",
+}
 ARMS = {
     "`tiny-rare`": ("tiny-rare", {"GRPO": "vanilla", "rules": "rules", "curator": "coevolved", "placebo": "placebo"}),
+    "`tiny-rare`, new weights": ("curators-tiny-rare", CURATORS),
     "`tiny`": ("tiny", {"GRPO": "vanilla", "rules": "rules", "curator": "coevolved", "placebo": "placebo"}),
     "SmolLM2": ("smollm2", {"GRPO": "vanilla", "curator": "coevolved", "placebo": "placebo"}),
     "SmolLM2, half on BFCL": ("smollm2-bfcl", {"GRPO": "vanilla", "curator": "coevolved", "placebo": "placebo"}),
@@ -34,8 +42,10 @@ ARMS = {
 }
 """Row of the table in results.md → the experiment, and the arm of each column."""
 ROWS = [
-    *(("tiny-rare", "rules", "vanilla"), ("tiny-rare", "coevolved", "vanilla")),
-    *(("tiny-rare", "coevolved", "llm-frozen"), ("smollm2", "coevolved", "vanilla")),
+    ("curators-tiny-rare", "rules", "vanilla"),
+    ("curators-tiny-rare", "coevolved-probed", "vanilla"),
+    ("curators-tiny-rare", "coevolved-probed", "llm-frozen-probed"),
+    ("smollm2", "coevolved", "vanilla"),
 ]
 """Row of the README's table → experiment, arm, and the arm that it is compared with."""
 
@@ -134,6 +144,8 @@ def test_the_readme_has_these_numbers() -> None:
         assert model.endswith(f", {len(values_of(experiment, arm, measure_of(experiment, 'final')))}")
     limits = " ".join(text.replace("−", "-").replace(" points", "").split())
     assert f"lower success in training ({cell('smollm2', 'coevolved', 'guided − plain')})" in limits
+    shuffled = cell("curators-tiny-rare", "shuffled-probed", "final − vanilla")
+    assert f"gain as much as the curator's sentences ({shuffled})" in limits
     assert f"as much as a curator ({cell('tiny', 'placebo', 'final − vanilla')})" in limits
     won = float(before("smollm2-bfcl", "BFCL success").partition(" ")[0])
     assert f"wins {won:.0f} % of BFCL's 400 test tasks" in limits
