@@ -23,17 +23,11 @@ WRITTEN = {
     "both": "seal-genenv",
     "placebo": "genenv-placebo",
 }
-CURATORS = {
-    "GRPO": "vanilla",
-    "rules": "rules",
-    "curator": "coevolved",
-    "with probes": "coevolved-probed",
-    "placebo": "placebo",
-}
+CURATORS = {"GRPO": "vanilla", "rules": "rules", "curator": "coevolved", "placebo": "placebo"}
 ARMS = {
-    "`tiny-rare`": ("tiny-rare", {"GRPO": "vanilla", "rules": "rules", "curator": "coevolved", "placebo": "placebo"}),
-    "`tiny-rare`, new weights": ("curators-tiny-rare", CURATORS),
-    "`tiny`": ("tiny", {"GRPO": "vanilla", "rules": "rules", "curator": "coevolved", "placebo": "placebo"}),
+    "`tiny-rare`": ("tiny-rare", CURATORS),
+    "`tiny-rare`, new weights": ("curators-tiny-rare", {**CURATORS, "with probes": "coevolved-probed"}),
+    "`tiny`": ("tiny", CURATORS),
     "SmolLM2": ("smollm2", {"GRPO": "vanilla", "curator": "coevolved", "placebo": "placebo"}),
     "SmolLM2, half on BFCL": ("smollm2-bfcl", {"GRPO": "vanilla", "curator": "coevolved", "placebo": "placebo"}),
     "written tasks (GenEnv)": ("written-tasks", WRITTEN),

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from seal_ray.report.pictures import BLACK, BLUE, RED, finish, save_picture
 from tests.results import RESULTS, comparison
-from tuning.comparison.pictures import draw_band, estimates
+from tuning.comparison.pictures import draw_band, estimates, rounds_of
 
 EXPERIMENT = "curators-tiny-rare"
 COLOURS = {"coevolved-probed": RED, "llm-frozen-probed": BLUE, "shuffled-probed": BLACK}
@@ -18,15 +18,13 @@ PANELS = {
 
 
 def main() -> None:
+    runs = comparison(EXPERIMENT)
     figure = Figure(figsize=(12.0, 7.0), dpi=100, layout="constrained")
     for axes, (title, metric) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         axes.set_title(title, fontsize=10)
-        rows = []
         for arm, colour in COLOURS.items():
-            points = estimates(comparison(EXPERIMENT).arm_trials(arm), metric)
-            rows += [{"round": number} for number in points]
-            draw_band(axes, points, (colour, "solid"), arm)
-        finish(axes, sorted(rows, key=lambda row: row["round"]))
+            draw_band(axes, estimates(runs.arm_trials(arm), metric), (colour, "solid"), arm)
+        finish(axes, rounds_of(runs))
     save_picture(figure, RESULTS / f"{EXPERIMENT}.png")
 
 
