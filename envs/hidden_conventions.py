@@ -1,8 +1,9 @@
 """A task source whose tools have conventions that no document states and that failure profiles reveal.
 
-Each tool takes one argument in a form of its own, such as a cost in cents. A call in another form returns "ok" and has
-the wrong effect; the diagnosis names the tool, the argument and the convention. A set has twelve tools, of which three
-more enter every `STAGE` training tasks. So guidelines must be found again and again, and other sets need others.
+Each tool has an argument of its own, which wants a code of its own behind the value that the user gives. A call
+without it returns "ok" and has the wrong effect; the diagnosis names the tool, the argument and the code. A set has
+twelve tools, of which three more enter every `STAGE` training tasks. So guidelines must be found again and again, and
+other sets need others.
 """
 
 import random
@@ -22,7 +23,8 @@ from envs.toolworld.words import owner
 from envs.world import CallResult
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_VERBS, _NOUNS = _TABLE["verbs"].split(), _TABLE["nouns"].split()
+_VERBS, _NOUNS, _ARGUMENTS, _NAMES = (_TABLE[key].split() for key in ("verbs", "nouns", "arguments", "names"))
+_DIGITS = "123456789"
 
 BASE = "base"
 """The only category."""
@@ -32,10 +34,14 @@ SETS = 20
 """Sets of runs; `DEMONSTRATION_SETS` follow them."""
 DEMONSTRATION_SETS = range(SETS, 2 * SETS)
 """Sets whose names occur in demonstrations alone. The names of all sets differ."""
-STAGE = 80
+STAGE = 56
 """Training tasks between two entries of tools."""
 ENTERING = 3
 """Tools that enter at once. Half of the tasks take one of the newest, the others any that has entered."""
+TURNS = 2
+"""Requests of a task, all for one tool."""
+CODE = re.compile(rf"\b(?:{'|'.join(_NAMES)})-(?:{'|'.join(_NAMES)})\b")
+"""The form of a code: two different names."""
 _SHOWN = 3
 _BLOCK = 1_000_000
 """Tasks per seed."""
@@ -43,41 +49,26 @@ _ID = re.compile(rf"hidden_({'|'.join(PARTS)})_(\d{{1,2}})_(\d{{6,12}})")
 
 
 @dataclass(frozen=True, slots=True)
-class Convention:
-    """How a tool takes its argument: its word in failure profiles and guidelines, and the form of the value."""
-
-    word: str
-    form: str
-
-    @property
-    def rule(self) -> HiddenRule:
-        return HiddenRule(self.word, r"\w+".join(map(re.escape, re.split(r"\{\w+\}", self.form))))
-
-
-CONVENTIONS: Mapping[str, tuple[Convention, ...]] = {
-    argument: tuple(Convention(word, form) for word, form in table["conventions"].items())
-    for argument, table in _TABLE["arguments"].items()
-}
-"""Argument → the conventions that a tool can have for it."""
-
-
-@dataclass(frozen=True, slots=True)
 class HiddenTool:
-    """A tool with one argument and its convention."""
+    """A tool with one argument, and the code that the argument needs behind its value."""
 
     verb: str
     noun: str
     argument: str
-    convention: Convention
+    code: str
 
     @property
     def name(self) -> str:
         return f"{self.verb}_{self.noun}"
 
-    def value(self, slots: Mapping[str, str], convention: Convention | None) -> str:
-        """The argument of a request with these slots, by a convention or, for None, as the user says it."""
-        form: str = _TABLE["arguments"][self.argument]["bare"] if convention is None else convention.form
-        return form.format(**slots)
+    def call(self, value: str, code: str | None) -> ToolCall:
+        """A call with a user's value, and with a code behind it unless that is None."""
+        return ToolCall(self.name, {self.argument: value if code is None else f"{value} {code}"})
+
+
+def draw_code(rng: random.Random) -> str:
+    """Any of the 4,032 codes, with equal chances."""
+    return "-".join(rng.sample(_NAMES, 2))
 
 
 @cache
@@ -85,47 +76,43 @@ def document_of(tool: HiddenTool) -> ToolDoc:
     """The tool's public document, whose typed parameter carries the hidden rule."""
     schema = {"type": "dict", "properties": {tool.argument: {"type": "string"}}, "required": [tool.argument]}
     document = {"name": tool.name, "description": f"To {tool.verb} the {tool.noun}.", "parameters": schema}
-    rule = tool.convention.rule
+    rule = HiddenRule(tool.code, rf"\w+ {tool.code}")
     parameter = Parameter(tool.argument, ParameterType.STRING, "", required=True, hidden_rule=rule)
     return ToolDoc(tool.name, "Journal", document, (parameter,))
 
 
 @cache
 def tool_set(number: int) -> tuple[HiddenTool, ...]:
-    """The tools of a set, in the order in which they enter: each argument is that of three."""
+    """The tools of a set, in the order in which they enter. No two have the same argument."""
     rng = random.Random(f"hidden tool set {number}")
     shift, half = divmod(number, 2)
     places = range(half * SET_SIZE, (half + 1) * SET_SIZE)
-    arguments = list(CONVENTIONS) * (SET_SIZE // len(CONVENTIONS))
-    rng.shuffle(arguments)
+    arguments = rng.sample(_ARGUMENTS, SET_SIZE)
     tools = [
-        HiddenTool(_VERBS[(place + shift) % len(_VERBS)], _NOUNS[place], argument, rng.choice(CONVENTIONS[argument]))
+        HiddenTool(_VERBS[(place + shift) % len(_VERBS)], _NOUNS[place], argument, draw_code(rng))
         for place, argument in zip(places, arguments, strict=True)
     ]
-    rng.shuffle(tools)
-    return tuple(tools)
+    return tuple(rng.sample(tools, SET_SIZE))
 
 
 def compose(
     rng: random.Random, name: str, part: str, tools: Sequence[HiddenTool], needed: Sequence[HiddenTool]
-) -> tuple[Task, list[dict[str, str]]]:
-    """A task whose turns need these tools one by one, and the slots of its requests; the part owns their values."""
-    turns, slots = [], []
+) -> tuple[Task, list[str]]:
+    """A task whose turns need these tools one by one, and the values of its requests, which the part owns."""
+    turns, values = [], []
     for tool in needed:
-        table = _TABLE["arguments"][tool.argument]
-        while True:
-            drawn = {slot: "".join(map(rng.choice, letters)) for slot, letters in table["slots"].items()}
-            if owner(" ".join(drawn.values())) == part:
-                break
-        said = table["said"].format(**drawn)
-        text = rng.choice(_TABLE["requests"]).format(verb=tool.verb, noun=tool.noun, said=said)
-        turns.append(Turn(text, (ToolCall(tool.name, {tool.argument: tool.value(drawn, tool.convention)}),)))
-        slots.append(drawn)
+        while owner(value := "".join(rng.choices(_DIGITS, k=2))) != part:
+            pass
+        text = rng.choice(_TABLE["requests"])
+        text = text.format(verb=tool.verb, noun=tool.noun, argument=tool.argument, value=value)
+        turns.append(Turn(text, (tool.call(value, tool.code),)))
+        values.append(value)
+    shown = list(dict.fromkeys(needed))
     others = [tool for tool in tools if tool not in needed]
-    shown = [*needed, *rng.sample(others, min(_SHOWN - len(needed), len(others)))]
+    shown += rng.sample(others, min(max(0, _SHOWN - len(shown)), len(others)))
     rng.shuffle(shown)
     setting = _JournalSetting(tuple(tool.name for tool in shown))
-    return Task(name, BASE, name, tuple(turns), tuple(map(document_of, shown)), ("Journal",), setting), slots
+    return Task(name, BASE, name, tuple(turns), tuple(map(document_of, shown)), ("Journal",), setting), values
 
 
 @dataclass(frozen=True)
@@ -202,7 +189,7 @@ class HiddenConventions(TaskSource):
         rng = random.Random(task_id)
         entered = tools[: ENTERING * (1 + number % _BLOCK // STAGE)] if part == "train" else tools
         newest = entered[-ENTERING:] if part == "train" and rng.random() < 0.5 else entered
-        return compose(rng, task_id, part, entered, [rng.choice(newest)])[0]
+        return compose(rng, task_id, part, entered, [rng.choice(newest)] * TURNS)[0]
 
     def pool(
         self,

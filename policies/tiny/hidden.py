@@ -1,6 +1,6 @@
 """Demonstrations of `tiny-hidden`: tasks on tools with hidden conventions, and a curator's proposals for them.
 
-Conventions are drawn anew for each demonstration, so that none can be learnt by heart: the solver follows guidelines.
+Codes are drawn anew for each demonstration, so that none can be learnt by heart: the solver follows guidelines.
 """
 
 import itertools
@@ -13,11 +13,10 @@ from pathlib import Path
 
 from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.dialogue import Dialogue, Protocol
-from envs.hidden_conventions import BASE, CONVENTIONS, DEMONSTRATION_SETS, Convention, HiddenTool, compose, tool_set
+from envs.hidden_conventions import BASE, DEMONSTRATION_SETS, TURNS, HiddenTool, compose, draw_code, tool_set
 from envs.interface import CueKind, Interface, RecoveryLevel, SchemaCue
 from envs.profile import FailureProfile
 from envs.sources import TaskSource, get_source
-from envs.task import ToolCall
 from envs.trusting import allow
 from envs.verifier import Outcome, TurnVerdict
 from policies.curator.base import Tried
@@ -30,21 +29,17 @@ SOURCE_NAME = "envs.hidden_conventions:SOURCE"
 WORDINGS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 """Kind of guideline → wordings; `held_out` are in no demonstration."""
 FULL, TOOL, GENERAL = "full", "tool", "general"
-"""Kinds of guidelines: a tool and its convention, a tool alone, no tool."""
+"""Kinds of guidelines: a tool's argument and its code, a tool alone, no tool."""
 BARE = "plain"
 """The word of a plan that gives the value as the user says it."""
-PLAIN_RATE, TOOL_RATE, FULL_RATE = 0.04, 0.7, 0.96
-"""How often the solver takes a convention on the plain interface, and under guidelines of the kinds `TOOL` and `FULL`.
-
-In the first two cases it is any of the argument's three, so that it is right a third as often."""
+FULL_RATE = 0.96
+"""How often the solver gives a code that a guideline states. It gives no other."""
 PROPOSALS = {
-    "reading": {FULL: 0.5, "guess": 0.0, TOOL: 0.25, GENERAL: 0.25},
-    "rare": {FULL: 0.008, "guess": 0.02, TOOL: 0.06, GENERAL: 0.912},
-    "some": {FULL: 0.04, "guess": 0.02, TOOL: 0.1, GENERAL: 0.84},
+    "reading": {FULL: 0.5, TOOL: 0.25, GENERAL: 0.25},
+    "rare": {FULL: 0.03, TOOL: 0.1, GENERAL: 0.87},
 }
-"""Mixtures of kinds of guidelines in proposals: `FULL` ones state what the profile reveals, "guess" is one with any
-convention."""
-_EARLIER = {FULL: 0.1, "guess": 0.05, TOOL: 0.15, GENERAL: 0.7}
+"""Mixtures of kinds of guidelines in proposals. `FULL` ones state what the profile reveals."""
+_EARLIER = {FULL: 0.15, TOOL: 0.15, GENERAL: 0.7}
 """The same in the interfaces of earlier windows, which a curator reads."""
 _PLAIN = 0.2
 """Share of demonstrations on the plain interface."""
@@ -60,15 +55,12 @@ def hidden_source() -> TaskSource:
 def guideline(rng: random.Random, kind: str, tool: HiddenTool, *, held_out: bool = False) -> str:
     """A guideline of a kind."""
     wordings: list[str] = (WORDINGS["held_out"] if held_out else WORDINGS)[kind]
-    return rng.choice(wordings).format(tool=tool.name, argument=tool.argument, word=tool.convention.word)
+    return rng.choice(wordings).format(tool=tool.name, argument=tool.argument, code=tool.code)
 
 
 def helping(text: str, tools: Sequence[HiddenTool]) -> bool:
-    """Whether a guideline names one of the tools and its convention, and no other tool or convention."""
-    words = re.findall(r"\w+", text)
-    named = [tool for tool in tools if tool.name in words]
-    said = [each for some in CONVENTIONS.values() for each in some if each.word in words]
-    return len(named) == 1 and said == [named[0].convention]
+    """Whether a guideline states the code of a tool's argument right behind the argument."""
+    return any(re.search(rf"\b{tool.argument} {tool.code}\b", text) for tool in tools)
 
 
 def hidden_demonstrations(seed: int) -> Iterator[Demonstration]:
@@ -78,35 +70,28 @@ def hidden_demonstrations(seed: int) -> Iterator[Demonstration]:
 
 
 def _drawn_tools(rng: random.Random) -> list[HiddenTool]:
-    """A set's tools, in any order and with any conventions."""
-    tools = [replace(each, convention=rng.choice(CONVENTIONS[each.argument])) for each in tool_set(rng.choice(_SETS))]
+    """A set's tools, in any order and with any codes."""
+    tools = [replace(each, code=draw_code(rng)) for each in tool_set(rng.choice(_SETS))]
     return rng.sample(tools, len(tools))
 
 
 def _demonstration(rng: random.Random, name: str) -> Demonstration:
     tools = _drawn_tools(rng)
-    needed = tools[: rng.choice((1, 2, 3))]
-    task, slots = compose(rng, name, "train", tools, needed)
+    needed = rng.choices(tools[:3], k=rng.choice((1, 2, 3)))
+    task, values = compose(rng, name, "train", tools, needed)
     interface, kinds = _draw_interface(rng, tools)
     protocol = rng.choice([Protocol.OFFICIAL, Protocol.SEAL])
     dialogue = Dialogue(task, dialect=DIALECT, interface=interface, protocol=protocol)
     _, info = dialogue.reset()
     completions: list[str] = []
-    for tool, said in zip(needed, slots, strict=True):
-        chosen = _chosen(rng, tool, kinds.get(tool))
-        call = ToolCall(tool.name, {tool.argument: tool.value(said, chosen)})
-        plan = f"{tool.name} {BARE if chosen is None else chosen.word}\n"
+    for tool, value in zip(needed, values, strict=True):
+        obeyed = kinds.get(tool) == FULL and rng.random() < FULL_RATE
+        call = tool.call(value, tool.code if obeyed else None)
+        plan = f"{tool.argument} {tool.code if obeyed else BARE}\n"
         completions += [plan + DIALECT.render_calls((call,)), DONE]
     answers = tuple(dialogue.step(text)[4]["messages"] for text in completions)
     opening, shown = info["messages"], info["tools"]
     return Demonstration(task.id, interface, shown, opening, tuple(completions), answers, dialogue.success, ())
-
-
-def _chosen(rng: random.Random, tool: HiddenTool, kind: str | None) -> Convention | None:
-    """The convention by which the solver gives a value, under a guideline of this kind about the tool."""
-    if rng.random() >= {FULL: FULL_RATE, TOOL: TOOL_RATE, None: PLAIN_RATE}[kind]:
-        return None
-    return tool.convention if kind == FULL else rng.choice(CONVENTIONS[tool.argument])
 
 
 def _draw_interface(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[Interface, dict[HiddenTool, str]]:
@@ -148,30 +133,29 @@ def _draw_profile(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[Fail
     weights = [rng.expovariate(1.0) for _ in active]
     rates = [rng.choice((0.0, 0.02, 0.3, 0.9)) for _ in active]
     profile = FailureProfile()
-    verdict = TurnVerdict(0, Outcome.UNSCORED)
-    for place in rng.choices(range(len(active)), weights, k=rng.choice((64, 128, 256))):
-        tool, passed = active[place], rng.random() < rates[place]
-        if passed:
-            turn = TurnDiagnosis(0, Label.PASS, "", verdict)
-        elif rng.random() < 0.95:
-            word, argument = tool.convention.word, tool.argument
-            turn = TurnDiagnosis(0, Label.ARGUMENT_MISMATCH, word, verdict, tool=tool.name, argument=argument)
-        else:
-            turn = TurnDiagnosis(0, Label.STATE_MISMATCH, "Journal.entries", verdict)
-        profile.add(Diagnosis("made up", BASE, (turn,), passed), float(passed))
+    for place in rng.choices(range(len(active)), weights, k=rng.choice((64, 128, 256)) // TURNS):
+        turns = [_draw_diagnosis(rng, turn, active[place], rates[place]) for turn in range(TURNS)]
+        won = all(turn.label is Label.PASS for turn in turns)
+        profile.add(Diagnosis("made up", BASE, tuple(turns), won), float(won))
     tallies = profile.window.tallies
-    keys = {f"argument/{tool.name}/{tool.argument}/{tool.convention.word}": tool for tool in active}
+    keys = {f"argument/{tool.name}/{tool.argument}/{tool.code}": tool for tool in active}
     failing = sorted((key for key in keys if key in tallies), key=lambda key: (-tallies[key].turns, key))
     return profile, [keys[key] for key in failing[:4]] or [active[0]]
+
+
+def _draw_diagnosis(rng: random.Random, turn: int, tool: HiddenTool, rate: float) -> TurnDiagnosis:
+    verdict = TurnVerdict(turn, Outcome.UNSCORED)
+    if rng.random() < rate:
+        return TurnDiagnosis(turn, Label.PASS, "", verdict)
+    if rng.random() < 0.95:
+        return TurnDiagnosis(turn, Label.ARGUMENT_MISMATCH, tool.code, verdict, tool=tool.name, argument=tool.argument)
+    return TurnDiagnosis(turn, Label.STATE_MISMATCH, "Journal.entries", verdict)
 
 
 def _draw_proposal(rng: random.Random, failing: Sequence[HiddenTool], kinds: dict[str, float]) -> Interface:
     texts: dict[str, None] = {}
     for kind in rng.choices(list(kinds), list(kinds.values()), k=rng.choice((1, 1, 2, 3))):
-        tool = rng.choice(failing)
-        if kind == "guess":
-            tool = replace(tool, convention=rng.choice([each for some in CONVENTIONS.values() for each in some]))
-        texts[guideline(rng, FULL if kind == "guess" else kind, tool)] = None
+        texts[guideline(rng, kind, rng.choice(failing))] = None
     cues = tuple(SchemaCue(kind) for kind in sorted(CueKind) if rng.random() < 0.05)
     recovery = RecoveryLevel.CLASS if rng.random() < 0.1 else RecoveryLevel.NONE
     return Interface(cues, recovery, tuple(texts))

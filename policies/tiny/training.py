@@ -111,7 +111,7 @@ class Recipe:
 class HiddenPhase(Phase):
     """A part of the training of `tiny-hidden`, with proposals of a `mixture`."""
 
-    mixture: str = "rare"
+    mixture: str = "reading"
 
 
 RARE_RECIPE = Recipe(
@@ -138,12 +138,10 @@ WRITER_RECIPE = Recipe(
 HIDDEN_RECIPE = Recipe(
     start=tiny.NAME,
     phases=(
-        HiddenPhase(1_200_000, 1e-3, proposals=0.1, mixture="reading"),
-        HiddenPhase(300_000, 5e-4, proposals=0.3, rounded=True),
-        HiddenPhase(2_000_000, 8e-4, proposals=0.1, rounded=True),
-        HiddenPhase(300_000, 4e-4, proposals=0.4, rounded=True, mixture="some"),
-        HiddenPhase(500_000, 6e-4, proposals=0.6, answers=6, rounded=True, mixture="reading"),
-        HiddenPhase(500_000, 4e-4, proposals=0.5, answers=8, rounded=True, mixture="some"),
+        HiddenPhase(1_200_000, 1e-3, proposals=0.1, answers=4),
+        HiddenPhase(1_200_000, 8e-4, proposals=0.1, answers=4, rounded=True),
+        HiddenPhase(600_000, 8e-4, proposals=0.6, answers=8, decision_weight=5.0, rounded=True),
+        HiddenPhase(400_000, 4e-4, proposals=0.5, answers=8, decision_weight=5.0, rounded=True, mixture="rare"),
     ),
     batch_tokens=1_024,
 )

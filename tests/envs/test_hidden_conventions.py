@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 
 import pytest
 
@@ -11,14 +10,16 @@ from envs.dialects import DIALECTS
 from envs.dialogue import Dialogue
 from envs.errors import UserError
 from envs.hidden_conventions import (
-    CONVENTIONS,
+    CODE,
     DEMONSTRATION_SETS,
     ENTERING,
     SETS,
     SOURCE,
     STAGE,
+    TURNS,
     HiddenTool,
     compose,
+    draw_code,
     tool_set,
 )
 from envs.interface import Interface
@@ -51,20 +52,22 @@ def played(task: Task, call: ToolCall, interface: Interface = Interface.plain())
 
 
 @pytest.mark.parametrize("tool", TOOLS[:12], ids=lambda tool: tool.name)
-def test_only_the_convention_passes_and_the_profile_names_it(tool: HiddenTool) -> None:
-    task, (slots,) = compose(random.Random(tool.name), "hidden_x", "train", [tool], [tool])
+def test_only_the_code_passes_and_the_profile_names_it(tool: HiddenTool) -> None:
+    task, (value,) = compose(random.Random(tool.name), "hidden_x", "train", [tool], [tool])
     assert played(task, task.turns[0].ground_truth[0])[0].success
-    for other in (None, *CONVENTIONS[tool.argument]):
-        if other == tool.convention:
-            continue
-        call = ToolCall(tool.name, {tool.argument: tool.value(slots, other)})
-        diagnosis, shown = played(task, call, EVERY_CUE)
+    for other in (None, draw_code(random.Random(tool.name)), "-".join(reversed(tool.code.split("-")))):
+        diagnosis, shown = played(task, tool.call(value, other), EVERY_CUE)
         (turn,) = diagnosis.turns
         assert (turn.label, turn.tool, turn.argument) == (Label.ARGUMENT_MISMATCH, tool.name, tool.argument)
         profile = FailureProfile()
         profile.add(diagnosis, 0.0)
-        assert f"- {tool.name} {tool.argument} {tool.convention.word}: 1 turns" in profile.render()
-        assert tool.convention.word not in re.findall(r"\w+", shown), "no cue states the convention"
+        assert f"- {tool.name} {tool.argument} {tool.code}: 1 turns" in profile.render()
+        assert tool.code not in shown, "no cue states the code"
+
+
+def test_an_argument_names_the_tool_of_a_set() -> None:
+    assert all(len({tool.argument for tool in tool_set(number)}) == len(tool_set(number)) for number in range(SETS))
+    assert all(CODE.fullmatch(tool.code) for tool in TOOLS)
 
 
 def test_new_tools_enter_over_training_and_evaluation_has_all() -> None:
@@ -72,6 +75,8 @@ def test_new_tools_enter_over_training_and_evaluation_has_all() -> None:
     for stage in range(5):
         entered = tools[: ENTERING * (stage + 1)]
         tasks = [SOURCE.task(pool.task_id(stage * STAGE + number, seed=3)) for number in range(STAGE)]
+        assert all(len({turn.ground_truth[0].name for turn in task.turns}) == 1 for task in tasks)
+        assert {len(task.turns) for task in tasks} == {TURNS}
         needed = [task.turns[0].ground_truth[0].name for task in tasks]
         assert set(needed) <= set(entered)
         assert {tool.name for task in tasks for tool in task.all_tools} == set(entered)
@@ -99,14 +104,13 @@ def test_an_unknown_id_is_one_sentence(task_id: str) -> None:
         SOURCE.pool("train", difficulty=str(SETS))
 
 
-def test_no_document_states_a_convention_and_the_guard_accepts_a_guideline_that_does() -> None:
-    conventions = {each.word for some in CONVENTIONS.values() for each in some}
+def test_no_document_states_a_code_and_the_guard_accepts_a_guideline_that_does() -> None:
     for tool in SOURCE.tools().values():
         (shown,) = show_tools(EVERY_CUE, (tool,))
-        assert not conventions.intersection(re.findall(r"\w+", json.dumps(dict(shown.document))))
+        assert not CODE.search(json.dumps(dict(shown.document)))
     assert len(SOURCE.tools()) == 12 * (SETS + len(DEMONSTRATION_SETS)), "every tool has a name of its own"
     pool = SOURCE.pool("train")
     guard = LeakGuard([SOURCE.task(pool.task_id(number)) for number in range(200)])
     for hidden in tool_set(0):
-        text = f"Give {hidden.name} {hidden.convention.word}."
+        text = f"Give {hidden.argument} {hidden.code}."
         assert guard.check(Interface(guidelines=(text,))) is None, text

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from envs.hidden_conventions import CONVENTIONS, DEMONSTRATION_SETS, SETS, tool_set
+from envs.hidden_conventions import CODE, DEMONSTRATION_SETS, SETS, tool_set
 from envs.trusting import restricted
 from policies import tiny
 from policies.curator.fixed import IDLE
@@ -22,10 +22,8 @@ from policies.tiny.hidden import (
     BARE,
     FULL,
     FULL_RATE,
-    PLAIN_RATE,
     PROPOSALS,
     TOOL,
-    TOOL_RATE,
     WORDINGS,
     helping,
     hidden_demonstrations,
@@ -46,19 +44,17 @@ def test_a_command_needs_no_trust_for_the_models_own_source() -> None:
         assert hidden_source().name == "hidden"
 
 
-def test_rates_by_guideline(played: list[Demonstration]) -> None:
-    """How often a plan takes a convention, for requests that an interface helps in no way, or names a tool, or all."""
-    words = {each.word for some in CONVENTIONS.values() for each in some}
-    taken: dict[str, list[bool]] = {PLAIN: [], TOOL: [], FULL: []}
+def test_a_plan_has_a_code_only_where_a_guideline_states_it(played: list[Demonstration]) -> None:
+    obeyed: list[bool] = []
     for demonstration in played:
+        text = " ".join(demonstration.interface.guidelines)
         for completion in demonstration.completions[::2]:
-            tool, word = split_plan(completion)[0].split()
-            named = [text for text in demonstration.interface.guidelines if tool in re.findall(r"\w+", text)]
-            full = any(each in text for text in named for each in words)
-            taken[FULL if full else TOOL if named else PLAIN].append(word != BARE)
-    for kind, rate in ((PLAIN, PLAIN_RATE), (TOOL, TOOL_RATE), (FULL, FULL_RATE)):
-        assert len(taken[kind]) > 500
-        assert abs(sum(taken[kind]) / len(taken[kind]) - rate) < 0.06, kind
+            argument, word = split_plan(completion)[0].split()
+            stated = re.search(rf"\b{argument} ({CODE.pattern})", text)
+            assert word == BARE or (stated is not None and stated[1] == word)
+            obeyed += [] if stated is None else [word != BARE]
+    assert len(obeyed) > 500
+    assert abs(sum(obeyed) / len(obeyed) - FULL_RATE) < 0.02
 
 
 def test_names_of_runs_and_held_out_wordings_are_in_no_demonstration(played: list[Demonstration]) -> None:
@@ -71,31 +67,27 @@ def test_names_of_runs_and_held_out_wordings_are_in_no_demonstration(played: lis
 
 
 def share_that_helps(count: int, mixture: str) -> float:
-    """Share of the proposals that state a convention of a tool that is failing in their profile."""
-    known = {tool.name: tool for number in DEMONSTRATION_SETS for tool in tool_set(number)}
-    words = {each.word for some in CONVENTIONS.values() for each in some}
+    """Share of the proposals that state a code that fails in their profile behind its argument."""
     helped = 0
     for each in itertools.islice(hidden_proposals(0, mixture), count):
         profile = each.messages[1].content.partition("Success since")[0]
-        for text in read_proposal(each.answers[0]).guidelines:
-            tools = [known[name] for name in re.findall(r"\w+", text) if name in known]
-            said = [word for word in words if word in text]
-            pairs = itertools.product(tools, said)
-            helped += any(f"- {tool.name} {tool.argument} {word}:" in profile for tool, word in pairs)
+        stated = [text for text in read_proposal(each.answers[0]).guidelines if CODE.search(text)]
+        pairs = [found[0] for text in stated if (found := re.search(rf"\w+ {CODE.pattern}", text))]
+        assert len(pairs) == len(stated)
+        helped += any(f" {pair}: " in profile for pair in pairs)
     return helped / count
 
 
 def test_proposals_hardly_ever_state_what_the_profile_reveals() -> None:
     assert share_that_helps(100, "reading") > 0.5
-    assert share_that_helps(500, "rare") < 0.05 < share_that_helps(500, "some") < 0.2
-    assert [sum(kinds.values()) for kinds in PROPOSALS.values()] == pytest.approx([1] * 3)
+    assert 0.02 < share_that_helps(500, "rare") < 0.08
+    assert [sum(kinds.values()) for kinds in PROPOSALS.values()] == pytest.approx([1] * 2)
 
 
-def test_a_guideline_helps_if_it_states_the_convention_of_the_one_tool_that_it_names() -> None:
+def test_a_guideline_helps_if_it_states_a_code_behind_its_argument() -> None:
     tool, other = tool_set(0)[:2]
-    right, wrong = tool.convention.word, other.convention.word
-    helpful = (f"Give {tool.name} {right}.", f"Note for {tool.name}: write it {right}.")
-    useless = (f"Give {tool.name} {wrong}.", f"Give {tool.name} and {other.name} it {right}.", f"Write it {right}.")
+    helpful = (f"Give {tool.argument} {tool.code}.", f"For {other.name} take {tool.argument} {tool.code}.")
+    useless = (f"Give {tool.argument} {other.code}.", f"Give {tool.code}.", f"Give {tool.name} {tool.code}.")
     assert [helping(text, tool_set(0)) for text in (*helpful, *useless)] == [True] * 2 + [False] * 3
 
 
