@@ -4,6 +4,7 @@ The credit of a proposal comes from its parts in the probes of all windows. Only
 the error of their credit are imitated, from the window and from the archive, which is probed again.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,9 +60,17 @@ class ProbedProposals:
         self._prober.observe(groups)
 
     def score(self, proposals: Sequence[Proposal[Interface]], seed: int) -> None:
-        """Probes the proposals of a window that begins, and the archive again."""
+        """Probes the proposals of a window that begins, and the archive again.
+
+        Where the budget is too small for all, those are probed whose credit may be highest: mean plus deviation.
+        """
         readable = [each for each in (*(kept for kept, _ in self.archive), *proposals) if each.accepted and each.value]
         distinct = {text: each.value for each in readable if each.value and (text := shown_text(each.value))}
+        if len(distinct) > (room := self._prober.room()):
+            hopes = dict(zip(distinct, map(sum, self._values.values(list(distinct.values()))), strict=True))
+            hopes |= {shown_text(kept.value): math.inf for kept, _ in self.archive if kept.value}
+            chosen = set(sorted(hopes, key=lambda text: -hopes[text])[:room])
+            distinct = {text: value for text, value in distinct.items() if text in chosen}
         self._report = self._prober.score(list(distinct.values()), seed)
         self._prober.start_window()
         probes = {text: probe for text, probe in zip(distinct, self._report.values, strict=True) if probe is not None}

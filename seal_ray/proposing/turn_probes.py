@@ -5,6 +5,7 @@ reads its verdict. This costs a turn instead of dialogues. Sampling from interme
 solver elsewhere: VinePPO (arXiv 2410.01679), RTMC (2604.11037), TRACE (2606.11119).
 """
 
+import itertools
 import math
 import random
 from collections import Counter
@@ -29,6 +30,8 @@ from seal_ray.rollout.types import PLAIN_ARM, Arm, Group, GroupPlan, played_traj
 STAGES = (0.25, 0.5, 1.0)
 """Shares of the points after which the worse half of the interfaces is left out (successive halving)."""
 _LEAST_POINTS = 4
+_USEFUL_POINTS = 16
+"""Points below which probes distinguish little: so many interfaces are probed as this leaves room for."""
 _STARTS = TypeAdapter(list[TurnStart])
 
 
@@ -85,14 +88,23 @@ class TurnProber:
                     self._rollouts[start.kind] += 1
                     self._starts.setdefault((start.kind, start.task), start)
 
+    def room(self) -> int:
+        """The number of interfaces that can be probed at enough points."""
+        points, turns = min(self._section.probe_points, _USEFUL_POINTS), self._turns()
+        return next(n for n in itertools.count() if turns_of(points, n + 1) > turns)
+
+    def _turns(self) -> float:
+        """The number of turns that the budget allows."""
+        tokens = sum(start.tokens for start in self._starts.values())
+        return self._section.probe_budget * self._tokens * len(self._starts) / tokens if tokens else 0.0
+
     def score(self, interfaces: Sequence[Interface], seed: int) -> ProbeReport:
         """Probes these interfaces, which differ. The same arguments and window give the same values."""
         began = perf_counter()
         section, starts = self._section, list(self._starts.values())
         if not starts or not interfaces:
             return ProbeReport([None] * len(interfaces))
-        budget = section.probe_budget * self._tokens
-        turns = budget / (sum(start.tokens for start in starts) / len(starts))
+        budget, turns = section.probe_budget * self._tokens, self._turns()
         most = max((n for n in range(section.probe_points + 1) if turns_of(n, len(interfaces)) <= turns), default=0)
         points = choose_points(starts, self._rollouts, most, section.probe_failing, random.Random(seed))
         if len(points) < _LEAST_POINTS:

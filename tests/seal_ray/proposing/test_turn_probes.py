@@ -196,3 +196,19 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     restored = ProbedProposals(prober_of(Play(a_helps)))
     restored.set_state(state, [kept for kept, _ in probed.archive])
     assert restored.get_state() == probed.get_state()
+
+
+def test_a_short_budget_is_spent_on_the_archive_and_on_what_may_help() -> None:
+    prober = prober_of(Play(a_helps))
+    probed = ProbedProposals(prober)
+    known = [Proposal(each, sample=SAMPLE) for each in (A, B, C)]
+    for seed in range(3):
+        probed.score(known, seed)
+        fill(prober)
+    new = Proposal(Interface(guidelines=("Fourth.",)), sample=SAMPLE)
+    fill(prober, tokens=int(turns_of(16, 2) * 20 / 0.2) + 1)
+    assert prober.room() == 2
+    probed.score([known[1], known[2], new], 3)
+    assert [credit is not None for credit in probed.credits] == [False, False, True]
+    assert [kept.value for kept, _ in probed.archive] == [A]
+    assert TurnProber(spec_with(), Play(a_helps)).room() == 0
