@@ -77,21 +77,6 @@ class ProposalSampler(Generic[T]):
             for proposal in await asyncio.gather(*written)
         )
 
-    async def rescored(self, proposals: Sequence[Proposal[T]]) -> tuple[Proposal[T], ...]:
-        """The proposals with the log-probs (nats) of their tokens under the present policy. Raises as `sample`."""
-        engine = self.connect()
-        restarter = EngineRestarter(engine, "document")
-
-        async def one(proposal: Proposal[T]) -> Proposal[T]:
-            sample = proposal.sample
-            if sample is None or not any(sample.mask_T):
-                return proposal
-            start = sample.mask_T.index(True)
-            logprobs = await restarter.until_done(lambda: engine.score(sample.token_ids_T, start, policy=self.policy))
-            return replace(proposal, sample=replace(sample, sampled_logprobs_T=(0.0,) * start + tuple(logprobs)))
-
-        return tuple(await asyncio.gather(*map(one, proposals)))
-
     async def _document(self, sampled: Sampling, prompt: tuple[int, ...], seed: int) -> Proposal[T]:
         writing = self.writing
         room = writing.context - len(prompt) - writing.scored

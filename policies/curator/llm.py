@@ -58,10 +58,6 @@ class LLMCurator(Curator):
 
         return await self._sampler.sample(messages_with, _SHOWN, n=n, seed=seed)
 
-    async def rescored(self, proposals: Sequence[Proposal[Interface]]) -> tuple[Proposal[Interface], ...]:
-        """The proposals with their log-probs under the present policy. Raises as `propose`."""
-        return await self._sampler.rescored(proposals)
-
     def get_state(self) -> dict[str, JSON]:
         return {**super().get_state(), "before": interface_to_dict(self._before), "last": interface_to_dict(self._last)}
 

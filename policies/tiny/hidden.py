@@ -134,7 +134,7 @@ def _draw_profile(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[Fail
     rates = [rng.choice((0.0, 0.02, 0.3, 0.9)) for _ in active]
     profile = FailureProfile()
     for place in rng.choices(range(len(active)), weights, k=rng.choice((64, 128, 256)) // TURNS):
-        turns = [_draw_diagnosis(rng, turn, active[place], rates[place]) for turn in range(TURNS)]
+        turns = [draw_diagnosis(rng, turn, active[place], rates[place]) for turn in range(TURNS)]
         won = all(turn.label is Label.PASS for turn in turns)
         profile.add(Diagnosis("made up", BASE, tuple(turns), won), float(won))
     tallies = profile.window.tallies
@@ -143,7 +143,8 @@ def _draw_profile(rng: random.Random, tools: Sequence[HiddenTool]) -> tuple[Fail
     return profile, [keys[key] for key in failing[:4]] or [active[0]]
 
 
-def _draw_diagnosis(rng: random.Random, turn: int, tool: HiddenTool, rate: float) -> TurnDiagnosis:
+def draw_diagnosis(rng: random.Random, turn: int, tool: HiddenTool, rate: float) -> TurnDiagnosis:
+    """The diagnosis of a request for the tool, which passes at this rate."""
     verdict = TurnVerdict(turn, Outcome.UNSCORED)
     if rng.random() < rate:
         return TurnDiagnosis(turn, Label.PASS, "", verdict)

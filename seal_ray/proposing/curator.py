@@ -197,7 +197,7 @@ class CuratorLoop(ProposalLoop[Interface]):
         self.proposals = self.write(work, heal)
         chosen: Sequence[Interface] = ()
         if self._llm is not None:
-            self._probe(seed, heal)
+            self._probe(seed)
             chosen = self._pick(self._llm.pick, [Interface.plain(), before, *earlier], room)
         else:
             accepted = [each.value for each in self.proposals if each.value is not None and each.accepted]
@@ -220,21 +220,14 @@ class CuratorLoop(ProposalLoop[Interface]):
             return [], room
         return [earlier], room - 1
 
-    def _probe(self, seed: int, heal: Callable[[], None]) -> None:
+    def _probe(self, seed: int) -> None:
         """Scores the proposals by turn probes."""
         if self.probed is None:
             return
-        assert isinstance(self.curator, LLMCurator)
         assert self._guard is not None
         check = self._guard.check
         self.probed.archive = [pair for pair in self.probed.archive if pair[0].value and check(pair[0].value) is None]
         self.probed.score(self.proposals, seed)
-        texts = [text for text, _ in self.probed.archive]
-        if texts and self.agent is not None and self.agent.spec.trainable:
-            rescored = self.write(self.curator.rescored(texts), heal)
-            self.probed.archive = [
-                (text, credit) for text, (_, credit) in zip(rescored, self.probed.archive, strict=True)
-            ]
 
     def _pick(self, pick: str, known: Sequence[Interface], most: int) -> list[Interface]:
         if self.probed is not None:

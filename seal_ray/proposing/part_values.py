@@ -5,7 +5,7 @@ that interfaces consist of: `gain = Σ values of its parts + effect of the windo
 priors. The window's effect is the error of the plain turns, which all interfaces of a window share.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
@@ -63,26 +63,35 @@ class PartValues:
     def values(self, interfaces: Sequence[Interface]) -> list[tuple[float, float]]:
         """Posterior mean and standard deviation of each interface's gain."""
         asked = [parts_of(interface) for interface in interfaces]
-        columns = dict.fromkeys(
-            part for parts in (*asked, *(each.parts for each in self.observations)) for part in parts
-        )
-        windows = dict.fromkeys(each.window for each in self.observations)
-        places = {key: place for place, key in enumerate([*columns, *windows])}
-        precision = np.eye(len(places)) / PRIOR**2
-        evidence = np.zeros(len(places))
-        for each in self.observations:
-            row = np.zeros(len(places))
-            row[[places[key] for key in (*each.parts, each.window)]] = 1.0
-            weight = DISCOUNT ** (self.window - each.window) / each.error**2
-            precision += weight * np.outer(row, row)
-            evidence += weight * each.gain * row
-        covariance = np.linalg.inv(precision)
-        means = covariance @ evidence
+        places, means, covariance = self._posterior(part for parts in asked for part in parts)
         values = []
         for parts in asked:
             at = [places[part] for part in parts]
             values.append((float(means[at].sum()), float(covariance[np.ix_(at, at)].sum()) ** 0.5))
         return values
+
+    def best_part(self, interface: Interface) -> str:
+        """The part of an interface, which is not plain, with the highest posterior mean."""
+        parts = parts_of(interface)
+        places, means, _ = self._posterior(parts)
+        return max(parts, key=lambda part: float(means[places[part]]))
+
+    def _posterior(self, asked: Iterable[str]) -> tuple[dict[str | int, int], np.ndarray, np.ndarray]:
+        """The place of each part and window, and the posterior's means and covariance in this order."""
+        columns = dict.fromkeys([*asked, *(part for each in self.observations for part in each.parts)])
+        windows = dict.fromkeys(each.window for each in self.observations)
+        keys: list[str | int] = [*columns, *windows]
+        places = {key: place for place, key in enumerate(keys)}
+        precision = np.eye(len(keys)) / PRIOR**2
+        evidence = np.zeros(len(places))
+        for each in self.observations:
+            row = np.zeros(len(places))
+            row[[*(places[part] for part in each.parts), places[each.window]]] = 1.0
+            weight = DISCOUNT ** (self.window - each.window) / each.error**2
+            precision += weight * np.outer(row, row)
+            evidence += weight * each.gain * row
+        covariance = np.linalg.inv(precision)
+        return places, covariance @ evidence, covariance
 
     def get_state(self) -> dict[str, JSON]:
         """JSON values for a checkpoint."""

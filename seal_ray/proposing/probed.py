@@ -1,7 +1,8 @@
 """`ProbedProposals`: a curator's proposals with their turn probes, and the archive of the best texts.
 
 The credit of a proposal comes from its parts in the probes of all windows. Only texts that beat the plain interface by
-the error of their credit are imitated, from the window and from the archive, which is probed again.
+the error of their credit are imitated, and each best part once: a model that repeats one text would learn that text by
+heart, and not to read failures. The archive keeps the texts, and is probed again.
 """
 
 import math
@@ -54,6 +55,7 @@ class ProbedProposals:
         """Whether the window has probes: without, nothing is imitated."""
         self.credits: list[Credit | None] = []
         self.archive: list[tuple[Proposal[Interface], Credit]] = []
+        self._imitated: dict[str, None] = {}
 
     def observe(self, groups: Sequence[Group]) -> None:
         """Adds a round's rollouts, whose turns the next window probes."""
@@ -100,14 +102,20 @@ class ProbedProposals:
         return [None if credit is None else _reward(each, credit) for each, credit in pairs]
 
     def training_rows(self, proposals: Sequence[Proposal[Interface]]) -> list[Row]:
-        """The texts that help, each once, with their reward over the largest as weight; empty if none does."""
-        pairs = [*zip(proposals, self.credits, strict=True), *self.archive] if self.has_probes else []
+        """The texts that help by a new best part, with their reward over the largest as weight. Called once a window.
+
+        Each text is there once. Empty if none helps, or if the window has no probes.
+        """
         helping: dict[frozenset[str], tuple[Sample, float]] = {}
-        for each, credit in pairs:
-            if credit is not None and each.sample is not None and each.value is not None:
-                reward = _reward(each, credit)
-                if reward > credit.error:
-                    helping.setdefault(shown_text(each.value), (each.sample, reward))
+        best: dict[str, None] = {}
+        for each, credit in zip(proposals, self.credits, strict=True):
+            if credit is None or each.sample is None or each.value is None:
+                continue
+            reward = _reward(each, credit)
+            if reward > credit.error and (part := self._values.best_part(each.value)) not in self._imitated:
+                helping.setdefault(shown_text(each.value), (each.sample, reward))
+                best[part] = None
+        self._imitated |= best
         largest = max((reward for _, reward in helping.values()), default=1.0)
         return [row_of(sample, reward / largest) for sample, reward in helping.values()]
 
@@ -139,6 +147,7 @@ class ProbedProposals:
             "tokens": self._report.tokens,
             "credits": [None if credit is None else asdict(credit) for credit in self.credits],
             "archive": [asdict(credit) for _, credit in self.archive],
+            "imitated": list(self._imitated),
         }
 
     def set_state(self, state: Mapping[str, Any], archive: Sequence[Proposal[Interface]]) -> None:
@@ -148,6 +157,7 @@ class ProbedProposals:
         self.has_probes = state["has_probes"]
         self._report = ProbeReport((), state["tokens"])
         self.credits = [_CREDIT.validate_python(value) for value in state["credits"]]
+        self._imitated = dict.fromkeys(state["imitated"])
         self.archive = list(zip(archive, map(_CREDIT.validate_python, state["archive"]), strict=True))
 
 

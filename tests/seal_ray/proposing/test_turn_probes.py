@@ -191,7 +191,13 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     assert other.rewards(texts)[::2] == [pytest.approx(other.credits[0].gain - 0.1), None]
     assert window(probed, Proposal(C, sample=SAMPLE)) == [], "a window without rollouts has no probes, and no step"
     fill(prober)
-    assert window(probed, Proposal(C, sample=SAMPLE), seed=2) == [1.0], "the archive is probed again and imitated"
+    assert window(probed, Proposal(C, sample=SAMPLE), seed=2) == []
+    assert [kept.value for kept, _ in probed.archive] == [A], "the archive is probed again"
+    fill(prober)
+    again = Interface(guidelines=(*A.guidelines, "Second."))
+    assert window(probed, *(Proposal(each, sample=SAMPLE) for each in (A, again)), seed=3) == [], "it was imitated"
+    assert probed.credits[0] is not None
+    assert probed.credits[0].helps
     state = json.loads(json.dumps(probed.get_state()))
     restored = ProbedProposals(prober_of(Play(a_helps)))
     restored.set_state(state, [kept for kept, _ in probed.archive])
