@@ -157,7 +157,7 @@ class ProbedProposals:
         self.has_probes = state["has_probes"]
         self._report = ProbeReport((), state["tokens"])
         self.credits = [_CREDIT.validate_python(value) for value in state["credits"]]
-        self._imitated = dict.fromkeys(state["imitated"])
+        self._imitated = dict.fromkeys(state.get("imitated", ()))
         self.archive = list(zip(archive, map(_CREDIT.validate_python, state["archive"]), strict=True))
 
 
