@@ -55,7 +55,7 @@ async def _success(rollouts: Rollouts, kind: str, tasks: int, *, held_out: bool 
 
 
 async def _proposals(rollouts: Rollouts, engine: Engine, form: ChatFormat, count: int) -> dict[str, Count]:
-    """Shares of the proposals that are accepted, name a tool of the set, and state its code."""
+    """Shares of the proposals that are accepted, name a tool of the set, and state the code of an argument."""
     read = named = helped = 0
     source, profiles = hidden_source(), min(SETS, max(1, count // _AT_ONCE))
     each = count // profiles
@@ -77,5 +77,5 @@ async def _proposals(rollouts: Rollouts, engine: Engine, form: ChatFormat, count
     return {
         "proposals: accepted": Count(read, written_in_all),
         "proposals: a tool named": Count(named, written_in_all),
-        "proposals: a tool and its code": Count(helped, written_in_all),
+        "proposals: an argument and its code": Count(helped, written_in_all),
     }
