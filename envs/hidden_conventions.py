@@ -109,7 +109,7 @@ def compose(
         values.append(value)
     shown = list(dict.fromkeys(needed))
     others = [tool for tool in tools if tool not in needed]
-    shown += rng.sample(others, min(max(0, _SHOWN - len(shown)), len(others)))
+    shown += rng.sample(others, min(_SHOWN - len(shown), len(others)))
     rng.shuffle(shown)
     setting = _JournalSetting(tuple(tool.name for tool in shown))
     return Task(name, BASE, name, tuple(turns), tuple(map(document_of, shown)), ("Journal",), setting), values

@@ -83,9 +83,9 @@ class PartValues:
         keys: list[str | int] = [*columns, *windows]
         places = {key: place for place, key in enumerate(keys)}
         precision = np.eye(len(keys)) / PRIOR**2
-        evidence = np.zeros(len(places))
+        evidence = np.zeros(len(keys))
         for each in self.observations:
-            row = np.zeros(len(places))
+            row = np.zeros(len(keys))
             row[[*(places[part] for part in each.parts), places[each.window]]] = 1.0
             weight = DISCOUNT ** (self.window - each.window) / each.error**2
             precision += weight * np.outer(row, row)

@@ -17,7 +17,7 @@ from transformers import Qwen2ForCausalLM
 
 from envs.diagnosis import Diagnosis, Label
 from envs.errors import UserError
-from envs.hidden_conventions import BASE, ENTERING, TURNS, HiddenTool, tool_set
+from envs.hidden_conventions import BASE, ENTERING, SETS, TURNS, HiddenTool, tool_set
 from envs.interface import Interface
 from envs.profile import FailureProfile
 from policies import tiny
@@ -65,7 +65,7 @@ def main(imitated: str, lr: float, seed: int) -> None:
     reference = copy.deepcopy(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, eps=1e-5, weight_decay=0.0)
     torch.manual_seed(seed)
-    rng, all_tools = random.Random(f"reading {seed}"), tool_set(seed % 20)
+    rng, all_tools = random.Random(f"reading {seed}"), tool_set(seed % SETS)
     found: dict[str, int] = {}
     texts: list[Found] = []
     print("| window | proposals that help | tools they name | found | imitated |\n| --- | --- | --- | --- | --- |")
