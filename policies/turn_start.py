@@ -13,7 +13,8 @@ Kind = tuple[str, str]
 class TurnStart:
     """The beginning of a turn: its task, its number from 0, and the token ids of all completions before it.
 
-    `label` is the diagnosis of the recorded turn, and `tokens` the number of its sampled tokens.
+    `label` is the diagnosis of the recorded turn, `tokens` the number of its sampled tokens, and `names` are the tool
+    and the argument that the diagnosis names.
     """
 
     task: str
@@ -22,6 +23,7 @@ class TurnStart:
     label: Label
     tokens: int
     completions: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Kind:
@@ -31,7 +33,8 @@ class TurnStart:
 
 def turn_start(trajectory: Trajectory, turn: int) -> TurnStart | None:
     """The beginning of a turn of a trajectory; None if its dialogue did not reach the end of the turn."""
-    label = trajectory.diagnosis.turns[turn].label
+    diagnosis = trajectory.diagnosis.turns[turn]
+    label = diagnosis.label
     steps = [len(steps) for steps in trajectory.trace.turns]
     before, after = sum(steps[:turn]), sum(steps[: turn + 1])
     if label is Label.NOT_REACHED or before == after:
@@ -44,6 +47,7 @@ def turn_start(trajectory: Trajectory, turn: int) -> TurnStart | None:
         label,
         sum(span.end - span.begin for span in spans[before:after]),
         tuple(trajectory.token_ids_T[span.begin : span.end] for span in spans[:before]),
+        tuple(name for name in (diagnosis.tool, diagnosis.argument) if name),
     )
 
 

@@ -1,7 +1,6 @@
 """`CuratorLoop`: the curator of a run. Its proposals become arms, and the best arm becomes the incumbent."""
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from seal_ray.grpo.rows import Row
 from seal_ray.proposing.arms import ArmStatistics, CuratorWindow
 from seal_ray.proposing.curator_rewards import CURATOR_REWARDS, CuratorReward
 from seal_ray.proposing.loop import ProposalLoop
-from seal_ray.proposing.part_values import shown_text
+from seal_ray.proposing.part_values import shown_text, words_of
 from seal_ray.proposing.probed import ProbedProposals
 from seal_ray.proposing.turn_probes import TurnProber
 from seal_ray.rollout.planner import Play
@@ -66,21 +65,16 @@ def most_varied(
     """
     distinct = first_distinct(likeliest_first(proposals), known, len(proposals))
     left = distinct[: max(most, (len(distinct) + 1) // 2)]
-    met = [_words(interface) for interface in (*known, *tried)]
+    met = [words_of(interface) for interface in (*known, *tried)]
     picked: list[Interface] = []
     while left and len(picked) < most:
         likeness = [
             max((len(own & words) / max(1, len(own | words)) for words in met), default=0.0)
-            for own in map(_words, left)
+            for own in map(words_of, left)
         ]
         picked.append(left.pop(likeness.index(min(likeness))))
-        met.append(_words(picked[-1]))
+        met.append(words_of(picked[-1]))
     return picked
-
-
-def _words(interface: Interface) -> frozenset[str]:
-    said = " ".join((*interface.guidelines, str(interface.recovery), *map(str, interface.schema_cues)))
-    return frozenset(re.findall(r"\w+", said.casefold()))
 
 
 GUIDELINE_TOKENS = 256
@@ -225,9 +219,7 @@ class CuratorLoop(ProposalLoop[Interface]):
         if self.probed is None:
             return
         assert self._guard is not None
-        check = self._guard.check
-        self.probed.archive = [pair for pair in self.probed.archive if pair[0].value and check(pair[0].value) is None]
-        self.probed.score(self.proposals, seed)
+        self.probed.score(self.proposals, seed, self._guard.check)
 
     def _pick(self, pick: str, known: Sequence[Interface], most: int) -> list[Interface]:
         if self.probed is not None:

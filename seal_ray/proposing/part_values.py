@@ -5,6 +5,7 @@ that interfaces consist of: `gain = Σ values of its parts + effect of the windo
 priors. The window's effect is the error of the plain turns, which all interfaces of a window share.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
@@ -45,6 +46,16 @@ def parts_of(interface: Interface) -> tuple[str, ...]:
 def shown_text(interface: Interface) -> frozenset[str]:
     """The content of an interface, without case, spaces, full stops and order; empty for the plain one."""
     return frozenset(parts_of(interface))
+
+
+def words_in(text: str) -> frozenset[str]:
+    """The words of a text without case; a name with underscores is one."""
+    return frozenset(re.findall(r"\w+", text.casefold()))
+
+
+def words_of(interface: Interface) -> frozenset[str]:
+    """The words of an interface."""
+    return words_in(" ".join((*interface.guidelines, str(interface.recovery), *map(str, interface.schema_cues))))
 
 
 @dataclass(slots=True)

@@ -1,18 +1,19 @@
 """`ProbedProposals`: a curator's proposals with their turn probes, and the archive of the best texts.
 
 The credit of a proposal comes from its parts in the probes of all windows. Only texts that beat the plain interface by
-the error of their credit are imitated, and each best part once: a model that repeats one text would learn that text by
-heart, and not to read failures. The archive keeps the texts, and is probed again.
+the error of their credit are imitated, and one for each failure that they repair: a model that repeats one text would
+learn that text by heart, and not to read failures. The archive keeps the texts, and is probed again, with a text that
+combines their best guidelines.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from envs.interface import Interface
+from envs.interface.value import MAX_GUIDELINES
 from envs.task import JSON
 from policies.proposer import Proposal
 from policies.trajectory import Sample
@@ -61,21 +62,32 @@ class ProbedProposals:
         """Adds a round's rollouts, whose turns the next window probes."""
         self._prober.observe(groups)
 
-    def score(self, proposals: Sequence[Proposal[Interface]], seed: int) -> None:
-        """Probes the proposals of a window that begins, and the archive again.
+    def score(
+        self,
+        proposals: Sequence[Proposal[Interface]],
+        seed: int,
+        check: Callable[[Interface], str | None] = lambda _: None,
+    ) -> None:
+        """Probes the proposals of a window that begins, and what the archive has that `check` does not reject.
 
-        Where the budget is too small for all, those are probed whose credit may be highest: mean plus deviation.
+        The archive comes first, then proposals that name a failure, which take few turns, then those whose credit may
+        be highest (mean plus deviation): the budget may be too small for all.
         """
-        readable = [each for each in (*(kept for kept, _ in self.archive), *proposals) if each.accepted and each.value]
+        kept = [each for each, _ in self.archive if each.value and check(each.value) is None]
+        if (combined := self._combined()) is not None and check(combined) is None:
+            kept.insert(0, Proposal(combined))
+        readable = [each for each in (*kept, *proposals) if each.accepted and each.value]
         distinct = {text: each.value for each in readable if each.value and (text := shown_text(each.value))}
-        if len(distinct) > (room := self._prober.room()):
-            hopes = dict(zip(distinct, map(sum, self._values.values(list(distinct.values()))), strict=True))
-            hopes |= {shown_text(kept.value): math.inf for kept, _ in self.archive if kept.value}
-            chosen = set(sorted(hopes, key=lambda text: -hopes[text])[:room])
-            distinct = {text: value for text, value in distinct.items() if text in chosen}
-        self._report = self._prober.score(list(distinct.values()), seed)
+        hopes = dict(zip(distinct, map(sum, self._values.values(list(distinct.values()))), strict=True))
+        first = {shown_text(each.value) for each in kept if each.value}
+        order = sorted(
+            distinct,
+            key=lambda text: (text in first, self._prober.names_failure(distinct[text]), hopes[text]),
+            reverse=True,
+        )
+        self._report = self._prober.score([distinct[text] for text in order], seed)
         self._prober.start_window()
-        probes = {text: probe for text, probe in zip(distinct, self._report.values, strict=True) if probe is not None}
+        probes = {text: probe for text, probe in zip(order, self._report.values, strict=True) if probe is not None}
         self.credits, self.has_probes = [None] * len(proposals), bool(probes)
         if not probes:
             return
@@ -83,12 +95,25 @@ class ProbedProposals:
         gains = self._values.values([distinct[text] for text in probes])
         credit_of = {text: Credit(*gain, probe) for (text, probe), gain in zip(probes.items(), gains, strict=True)}
         self.credits = [_credit(each, credit_of) for each in proposals]
-        credited = {
-            shown_text(each.value): (each, credit)
-            for each in readable
-            if each.value and (credit := _credit(each, credit_of)) and credit.helps
+        credited = [(each, credit) for each in readable if (credit := _credit(each, credit_of)) and credit.helps]
+        self.archive = []
+        for each, credit in sorted(credited, key=lambda pair: pair[1].error - pair[1].gain):
+            texts = [shown_text(other.value) for other, _ in self.archive if other.value]
+            if each.value and len(texts) < ARCHIVED and not any(shown_text(each.value) <= text for text in texts):
+                self.archive.append((each, credit))
+
+    def _combined(self) -> Interface | None:
+        """The best text of the archive with the guidelines of all, if there are others, the best guidelines first."""
+        texts = [each.value for each, _ in self.archive if each.value]
+        singles = {
+            shown_text(single): single
+            for each in texts
+            for single in (Interface(guidelines=(guideline,)) for guideline in each.guidelines)
         }
-        self.archive = sorted(credited.values(), key=lambda pair: pair[1].error - pair[1].gain)[:ARCHIVED]
+        values = zip(singles.values(), self._values.values(list(singles.values())), strict=True)
+        best = sorted(((gain, single) for single, (gain, _) in values if gain > 0), key=lambda pair: -pair[0])
+        guidelines = tuple(guideline for _, single in best[:MAX_GUIDELINES] for guideline in single.guidelines)
+        return replace(texts[0], guidelines=guidelines) if len(texts) > 1 else None
 
     def ranked(self, proposals: Sequence[Proposal[Interface]]) -> list[Proposal[Interface]]:
         """The probed proposals and the archive by decreasing reward, none below 0."""
@@ -102,22 +127,21 @@ class ProbedProposals:
         return [None if credit is None else _reward(each, credit) for each, credit in pairs]
 
     def training_rows(self, proposals: Sequence[Proposal[Interface]]) -> list[Row]:
-        """The texts that help by a new best part, with their reward over the largest as weight. Called once a window.
+        """The texts that help where none has, with their gain over the largest as weight. Called once a window.
 
-        Each text is there once. Empty if none helps, or if the window has no probes.
+        One for each failure that is repaired, and no unlikely one. A text that names no failure has one for its best
+        part. Empty if none helps, or if the window has no probes.
         """
-        helping: dict[frozenset[str], tuple[Sample, float]] = {}
-        best: dict[str, None] = {}
-        for each, credit in zip(proposals, self.credits, strict=True):
-            if credit is None or each.sample is None or each.value is None:
+        pairs = [(each, credit) for each, credit in zip(proposals, self.credits, strict=True) if credit is not None]
+        imitated: list[tuple[Sample, float]] = []
+        for each, credit in sorted(pairs, key=lambda pair: -pair[1].gain):
+            if each.sample is None or each.value is None or _is_unlikely(each) or not credit.helps:
                 continue
-            reward = _reward(each, credit)
-            if reward > credit.error and (part := self._values.best_part(each.value)) not in self._imitated:
-                helping.setdefault(shown_text(each.value), (each.sample, reward))
-                best[part] = None
-        self._imitated |= best
-        largest = max((reward for _, reward in helping.values()), default=1.0)
-        return [row_of(sample, reward / largest) for sample, reward in helping.values()]
+            repaired = credit.probe.repaired or (self._values.best_part(each.value),)
+            if not self._imitated.keys() >= set(repaired):
+                self._imitated |= dict.fromkeys(repaired)
+                imitated.append((each.sample, credit.gain))
+        return [row_of(sample, gain / imitated[0][1]) for sample, gain in imitated]
 
     def metrics(self) -> dict[str, float]:
         """Of the window's probes, and of the credits of its proposals."""
@@ -167,6 +191,8 @@ def _credit(proposal: Proposal[Interface], credit_of: Mapping[frozenset[str], Cr
 
 def _reward(proposal: Proposal[Interface], credit: Credit) -> float:
     """The gain less the cost of a text with an unlikely token."""
-    sample = proposal.sample
-    unlikely = sample is not None and min(sample.sampled_logprobs_T, default=0.0) < UNLIKELY
-    return credit.gain - UNLIKELY_COST * unlikely
+    return credit.gain - UNLIKELY_COST * _is_unlikely(proposal)
+
+
+def _is_unlikely(proposal: Proposal[Interface]) -> bool:
+    return proposal.sample is not None and min(proposal.sample.sampled_logprobs_T, default=0.0) < UNLIKELY

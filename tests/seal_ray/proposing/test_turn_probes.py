@@ -28,6 +28,7 @@ FAILED = [TurnStart(f"ask {n}", "ask", 0, Label.SPURIOUS_TOOL_CALL, 20, ()) for 
 OTHERS = [TurnStart(f"base {n}", "base", 0, Label.STATE_MISMATCH, 20, ()) for n in range(30)]
 PASSED = [TurnStart(f"base {n}", "base", 0, Label.PASS, 20, ()) for n in range(30)]
 ROLLOUTS = {FAILED[0].kind: 30, OTHERS[0].kind: 10, PASSED[0].kind: 60}
+ALL = sum(ROLLOUTS.values())
 
 
 def spec_with(**curator: Any) -> Any:
@@ -66,7 +67,7 @@ def prober_of(play: Play, *, tokens: int = 1_000_000, **curator: Any) -> TurnPro
 
 def fill(prober: TurnProber, tokens: int = 1_000_000) -> None:
     starts = [asdict(start) for start in (*FAILED, *OTHERS, *PASSED)]
-    prober.set_state({"starts": starts, "rollouts": [[*kind, n] for kind, n in ROLLOUTS.items()], "tokens": tokens})
+    prober.set_state({"starts": starts, "rollouts": [[*kind, [], n] for kind, n in ROLLOUTS.items()], "tokens": tokens})
 
 
 def a_helps(interface: Interface, start: TurnStart) -> float:
@@ -88,11 +89,11 @@ def test_every_beginning_of_the_points_is_stratified_and_spread_over_tasks() -> 
 
 def test_a_gain_is_weighted_by_the_rollouts_of_its_kind() -> None:
     points = [*FAILED[:6], *OTHERS[:2], *PASSED[:2]]
-    gain, error = stratified_gain(points, ROLLOUTS, [1, 1, 1, 0, 0, 0, -1, 0, -1, 0])
+    gain, error = stratified_gain(points, ROLLOUTS, [1, 1, 1, 0, 0, 0, -1, 0, -1, 0], ALL)
     assert gain == pytest.approx(0.3 * 0.5 + 0.1 * -0.5 + 0.6 * -0.5)
     assert 0.2 < error < 0.5
-    assert stratified_gain(points, ROLLOUTS, [np.nan] * 10) == (0.0, 0.0)
-    half, _ = stratified_gain(FAILED[:2], ROLLOUTS, [1, 0])
+    assert stratified_gain(points, ROLLOUTS, [np.nan] * 10, ALL) == (0.0, 0.0)
+    half, _ = stratified_gain(FAILED[:2], ROLLOUTS, [1, 0], ALL)
     assert half == pytest.approx(0.4 * 0.5), "the failed side keeps its share without points of its other kind"
 
 
@@ -102,7 +103,7 @@ def test_errors_of_gains_cover_the_truth() -> None:
         points = choose_points([*FAILED, *OTHERS, *PASSED], ROLLOUTS, 24, 0.75, rng)
         chance = {FAILED[0].kind: 0.5, OTHERS[0].kind: 0.0, PASSED[0].kind: -0.1}
         differences = [np.sign(chance[each.kind]) * (rng.random() < abs(chance[each.kind])) for each in points]
-        gain, error = stratified_gain(points, ROLLOUTS, differences)
+        gain, error = stratified_gain(points, ROLLOUTS, differences, ALL)
         covered += abs(gain - (0.3 * 0.5 - 0.6 * 0.1)) <= 2 * error
     assert covered >= 180
 
@@ -126,10 +127,37 @@ def test_the_best_survive_and_all_get_a_value() -> None:
     assert gains[0] == max(gains) > 0.08
     assert gains[1] == min(gains) < -0.1
     assert next(value.stage for value in report.values if value is not None) == 3
-    assert len(play.plans) == turns_of(32, 4) == 32 + 4 * 8 + 2 * 8 + 16
+    assert len(play.plans) == turns_of([range(32)] * 4) == 32 + 4 * 8 + 2 * 8 + 16
     assert report.tokens == len(play.plans)
     again = prober_of(Play(a_helps)).score([A, B, C, Interface(guidelines=("Fourth.",))], seed=1)
     assert again.values == report.values
+
+
+def test_an_interface_that_names_a_failed_tool_is_probed_where_it_failed() -> None:
+    def helps(interface: Interface, start: TurnStart) -> float:
+        return 1.0 if start.label is Label.PASS or (interface == named and "sort_by" in start.names) else 0.0
+
+    tools = [
+        replace(start, names=(f"tool_{n % 10}", "sort_by" if n % 10 == 0 else "id")) for n, start in enumerate(FAILED)
+    ]
+    named, other = (Interface(guidelines=(f"With {name} give a unit.",)) for name in ("Sort_By", "sort"))
+    play = Play(helps)
+    prober = TurnProber(spec_with(), play)
+    starts = [asdict(start) for start in (*tools, *PASSED)]
+    counts = Counter((start.kind, start.names) for start in (*tools, *PASSED))
+    rollouts = [[*kind, list(names), n] for (kind, names), n in counts.items()]
+    prober.set_state(json.loads(json.dumps({"starts": starts, "rollouts": rollouts, "tokens": 1_000_000})))
+    assert json.loads(json.dumps(prober.get_state()))["rollouts"] == rollouts
+    first, second = prober.score([named, other], seed=1).values
+    assert first is not None
+    assert second is not None
+    assert first.gain == pytest.approx(3 / 60), "three of sixty rollouts fail at this argument"
+    assert first.gain > first.error
+    assert (first.stage, first.points) == (3, 3 + 8)
+    probed = [plan.start.names for plan in play.plans if plan.start and plan.arm.interface == named]
+    assert set(probed) == {("tool_0", "sort_by"), ()}
+    everywhere = [plan.start.names for plan in play.plans if plan.start and plan.arm.interface == other]
+    assert len(set(everywhere)) > 3, "a word that is part of a name does not name it"
 
 
 def test_probes_stay_within_their_budget() -> None:
@@ -186,7 +214,7 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     garbled = replace(SAMPLE, sampled_logprobs_T=(0.0, UNLIKELY - 1))
     other = ProbedProposals(prober_of(Play(a_helps)))
     texts = [Proposal(A, sample=garbled), Proposal(B, sample=SAMPLE), Proposal(C, rejection="It leaks.", sample=SAMPLE)]
-    assert window(other, *texts) == [], "garbled text costs"
+    assert window(other, *texts) == [], "garbled text is not imitated"
     assert other.credits[0] is not None
     assert other.rewards(texts)[::2] == [pytest.approx(other.credits[0].gain - 0.1), None]
     assert window(probed, Proposal(C, sample=SAMPLE)) == [], "a window without rollouts has no probes, and no step"
@@ -212,9 +240,7 @@ def test_a_short_budget_is_spent_on_the_archive_and_on_what_may_help() -> None:
         probed.score(known, seed)
         fill(prober)
     new = Proposal(Interface(guidelines=("Fourth.",)), sample=SAMPLE)
-    fill(prober, tokens=int(turns_of(16, 2) * 20 / 0.2) + 1)
-    assert prober.room() == 2
+    fill(prober, tokens=int(turns_of([range(24)] * 2) * 20 / 0.2) + 1)
     probed.score([known[1], known[2], new], 3)
     assert [credit is not None for credit in probed.credits] == [False, False, True]
     assert [kept.value for kept, _ in probed.archive] == [A]
-    assert TurnProber(spec_with(), Play(a_helps)).room() == 0
