@@ -2,7 +2,8 @@
 
 A probe has few points, and proposals repeat each other's guidelines. The gains are therefore regressed on the parts
 that interfaces consist of: `gain = Σ values of its parts + effect of the window + noise`, by Bayes' rule with normal
-priors. The window's effect is the error of the plain turns, which all interfaces of a window share.
+priors. The window's effect is the error of the plain turns, which its interfaces share: at most that of the interface
+with the smallest error.
 """
 
 import re
@@ -16,7 +17,7 @@ from envs.interface import Interface, RecoveryLevel
 from envs.task import JSON
 
 PRIOR = 0.1
-"""Standard deviation of a part's value, and of a window's effect, before any probe."""
+"""Standard deviation of a part's value before any probe."""
 DISCOUNT = 0.8
 """Factor on the information of earlier windows, for each window since: the solver has learnt in between."""
 _WINDOWS = 10
@@ -94,6 +95,10 @@ class PartValues:
         keys: list[str | int] = [*columns, *windows]
         places = {key: place for place, key in enumerate(keys)}
         precision = np.eye(len(keys)) / PRIOR**2
+        for window in windows:
+            # Half of a difference's variance is that of the plain turn.
+            shared = min(each.error for each in self.observations if each.window == window) ** 2 / 2
+            precision[places[window], places[window]] = 1 / shared
         evidence = np.zeros(len(keys))
         for each in self.observations:
             row = np.zeros(len(keys))

@@ -73,7 +73,8 @@ class ProbedProposals:
         The archive comes first, then proposals that name a failure, which take few turns, then those whose credit may
         be highest (mean plus deviation): the budget may be too small for all.
         """
-        kept = [each for each, _ in self.archive if each.value and check(each.value) is None]
+        self.archive = [pair for pair in self.archive if pair[0].value and check(pair[0].value) is None]
+        kept = [each for each, _ in self.archive]
         if (combined := self._combined()) is not None and check(combined) is None:
             kept.insert(0, Proposal(combined))
         readable = [each for each in (*kept, *proposals) if each.accepted and each.value]

@@ -32,6 +32,8 @@ STAGES = (0.25, 0.5, 1.0)
 _LEAST_POINTS = 4
 _USEFUL_POINTS = 24
 """Points below which probes distinguish little: then fewer interfaces are probed."""
+_PRIOR_VARIANCE, _PRIOR_DIFFERENCES = 0.1, 2
+"""Variance of a difference before any probe, and the number of differences that it counts as."""
 _STARTS = TypeAdapter(list[TurnStart])
 
 
@@ -287,22 +289,23 @@ def stratified_gain(
 
     A share is the kind's `rollouts` over `everything`; rollouts that are in no kind have no difference.
     Differences are 1, 0 or −1, or nan for a lost pair. Failed and passed turns keep their shares of the rollouts; a
-    kind without points is replaced by the others on its side. Variances are pooled on each side, and half an
-    observation is added to them, so that a few equal differences have an error.
+    kind without points is replaced by the others on its side. A side without points has no difference, and an error.
+    Variances are pooled on each side with prior ones, so that a few equal differences have an error.
     """
     gain = variance = 0.0
     pairs = [(point, float(d)) for point, d in zip(points, differences_P, strict=False) if not math.isnan(d)]
     for side in (True, False):
         played = [(point.kind, d) for point, d in pairs if point.label.is_failure == side]
+        share = sum(n for kind, n in rollouts.items() if bool(kind[1]) == side) / everything
         if not played:
+            variance += share**2 * _PRIOR_VARIANCE
             continue
         counts = Counter(kind for kind, _ in played)
-        share = sum(n for kind, n in rollouts.items() if bool(kind[1]) == side) / everything
         covered = sum(rollouts[kind] for kind in counts)
         weights = np.array([share * rollouts[kind] / covered / counts[kind] for kind, _ in played])
         values = np.array([d for _, d in played])
         mean = float(weights @ values / weights.sum())
-        spread = (float(((values - mean) ** 2).sum()) + 0.5) / len(played)
+        known = _PRIOR_DIFFERENCES * _PRIOR_VARIANCE + float(((values - mean) ** 2).sum())
         gain += share * mean
-        variance += spread * float(weights @ weights)
+        variance += known / (_PRIOR_DIFFERENCES + len(played)) * float(weights @ weights)
     return gain, math.sqrt(variance)
