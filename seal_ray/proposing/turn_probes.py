@@ -63,7 +63,7 @@ class ProbeReport:
 
 @dataclass(frozen=True, slots=True)
 class _Probed:
-    """An interface with its points, the first to be played first, and the plain rollouts that they stand for."""
+    """An interface with its points in the order of playing, and the plain rollouts that they represent."""
 
     arm: Arm
     words: frozenset[str]
@@ -170,7 +170,7 @@ class TurnProber:
         return []
 
     def _probed(self, interface: Interface, points: Sequence[TurnStart]) -> _Probed:
-        """The interface with those of the points that concern it."""
+        """The interface with the points that concern it."""
         words = words_of(interface)
         failed = [place for place, point in enumerate(points) if _is_named(point.names, words)]
         if not failed:
