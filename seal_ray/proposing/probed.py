@@ -106,6 +106,8 @@ class ProbedProposals:
     def _combined(self) -> Interface | None:
         """The best text of the archive with the guidelines of all, if there are others, the best guidelines first."""
         texts = [each.value for each, _ in self.archive if each.value]
+        if len(texts) < 2:
+            return None
         singles = {
             shown_text(single): single
             for each in texts
@@ -114,7 +116,7 @@ class ProbedProposals:
         values = zip(singles.values(), self._values.values(list(singles.values())), strict=True)
         best = sorted(((gain, single) for single, (gain, _) in values if gain > 0), key=lambda pair: -pair[0])
         guidelines = tuple(guideline for _, single in best[:MAX_GUIDELINES] for guideline in single.guidelines)
-        return replace(texts[0], guidelines=guidelines) if len(texts) > 1 else None
+        return replace(texts[0], guidelines=guidelines)
 
     def ranked(self, proposals: Sequence[Proposal[Interface]]) -> list[Proposal[Interface]]:
         """The probed proposals and the archive by decreasing reward, none below 0."""

@@ -126,7 +126,7 @@ class TurnProber:
         for stage, share in enumerate(STAGES, 1):
             most = len(points)
             if tokens:  # hinted turns can take more tokens than the recorded ones
-                most = int((self._section.probe_budget * self._tokens / tokens - 1) * turns / (1 + len(left)))
+                most = max(0, int((self._section.probe_budget * self._tokens / tokens - 1) * turns / (1 + len(left))))
             cells: dict[tuple[int, int], None] = {}
             for place in left:
                 until = min(math.ceil(share * len(probed[place].points)), taken[place] + most)
@@ -149,7 +149,8 @@ class TurnProber:
 
     def names_failure(self, interface: Interface) -> bool:
         """Whether the interface names the tool or the argument of a failed turn of the window."""
-        return any(_is_named(names, words_of(interface)) for _, names in self._rollouts)
+        words = words_of(interface)
+        return any(_is_named(names, words) for _, names in self._rollouts)
 
     def _by_kind(self, counts: Callable[[tuple[Kind, tuple[str, ...]]], bool]) -> Counter[Kind]:
         """Kind → plain rollouts that count."""

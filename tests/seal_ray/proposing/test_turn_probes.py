@@ -201,6 +201,12 @@ def test_probes_stay_within_their_budget() -> None:
         assert report.tokens == taken * len(longer.plans)
         assert report.tokens <= 2000 or {value.stage for value in report.values if value} == {1}
         assert None not in report.values
+    many = [Interface(guidelines=(f"Text {n}: give key_{n % 3} m.",)) for n in range(48)]
+    named = TurnProber(spec_with(probe_budget=0.004), Play(says, tokens=100))
+    fill_tools(named)
+    report = named.score(many, seed=1)
+    assert report.tokens > 4000, "the first stage alone exceeds the budget"
+    assert {value.stage for value in report.values if value} == {1}
     assert prober_of(Play(a_helps), tokens=100).score([A], seed=1).values == [None]
     assert TurnProber(spec_with(), Play(a_helps)).score([A], seed=1).values == [None], "the first window has no turns"
 
