@@ -216,7 +216,7 @@ class TurnProber:
     def get_state(self) -> dict[str, JSON]:
         """JSON values for a checkpoint."""
         return {
-            "rollouts": [[*kind, list(names), n] for (kind, names), n in self._rollouts.items()],
+            "rollouts": [[*kind, *names, n] for (kind, names), n in self._rollouts.items()],
             "starts": _STARTS.dump_python(list(self._starts.values()), mode="json"),
             "tokens": self._tokens,
         }
@@ -225,7 +225,7 @@ class TurnProber:
         """The inverse of `get_state`."""
         self._starts = {(start.kind, start.task): start for start in _STARTS.validate_python(state["starts"])}
         rows = state["rollouts"]
-        self._rollouts = Counter({((category, label), tuple(names)): n for category, label, names, n in rows})
+        self._rollouts = Counter({((category, label), tuple(names)): n for category, label, *names, n in rows})
         self._tokens = state["tokens"]
 
 

@@ -67,7 +67,7 @@ def prober_of(play: Play, *, tokens: int = 1_000_000, **curator: Any) -> TurnPro
 
 def fill(prober: TurnProber, tokens: int = 1_000_000) -> None:
     starts = [asdict(start) for start in (*FAILED, *OTHERS, *PASSED)]
-    prober.set_state({"starts": starts, "rollouts": [[*kind, [], n] for kind, n in ROLLOUTS.items()], "tokens": tokens})
+    prober.set_state({"starts": starts, "rollouts": [[*kind, n] for kind, n in ROLLOUTS.items()], "tokens": tokens})
 
 
 def a_helps(interface: Interface, start: TurnStart) -> float:
@@ -142,7 +142,7 @@ TOOLS = [replace(start, names=("find", f"key_{n % 3}")) for n, start in enumerat
 def fill_tools(prober: TurnProber) -> None:
     starts = [asdict(start) for start in (*TOOLS, *PASSED)]
     counts = Counter((start.kind, start.names) for start in (*TOOLS, *PASSED))
-    rollouts = [[*kind, list(names), n] for (kind, names), n in counts.items()]
+    rollouts = [[*kind, *names, n] for (kind, names), n in counts.items()]
     prober.set_state(json.loads(json.dumps({"starts": starts, "rollouts": rollouts, "tokens": 1_000_000})))
     assert json.loads(json.dumps(prober.get_state()))["rollouts"] == rollouts
 
