@@ -4,7 +4,7 @@ Counts are kept twice: for the curator's window, and in total.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import astuple, dataclass, field
 from typing import Annotated, Self
 
@@ -92,6 +92,21 @@ class FailureProfile:
         """The label's share of the window's failed turns; 0 if nothing failed."""
         failures = sum(self.window.get(f"label/{other}").turns for other in Label if other.is_failure)
         return self.window.get(f"label/{label}").turns / failures if failures and label.is_failure else 0.0
+
+    def without(self, names: Collection[str]) -> Self:
+        """A copy whose window has no argument and no tool of these names, and no tool of which no argument is left."""
+        hidden = {name.replace("/", _SLASH) for name in names}
+        failed = {key: key.split("/")[1:3] for key in self.window.tallies if key.startswith("argument/")}
+        left = {key for key, parts in failed.items() if not hidden.intersection(parts)}
+        hidden |= {tool for tool, _ in failed.values()} - {failed[key][0] for key in left}
+        profile = type(self)()
+        profile.total = self.total
+        profile.window.tallies = {
+            key: tally
+            for key, tally in self.window.tallies.items()
+            if key in left or not (key in failed or (key.startswith("tool/") and key.split("/")[1] in hidden))
+        }
+        return profile
 
     def to_dict(self) -> dict[str, JSON]:
         """The whole state as JSON values."""

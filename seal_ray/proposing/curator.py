@@ -187,7 +187,8 @@ class CuratorLoop(ProposalLoop[Interface]):
         before = self.incumbent.interface
         earlier, room = self._room(rollouts) if self._llm is not None else ([], 1)
         written = 1 if self._llm is None else self._llm.proposals if room or self.probed is not None else 0
-        work = self.curator.propose(profile, incumbent=before, n=written, round_number=round_number, seed=seed)
+        read = profile if self.probed is None else self.probed.unrepaired(profile)
+        work = self.curator.propose(read, incumbent=before, n=written, round_number=round_number, seed=seed)
         self.proposals = self.write(work, heal)
         chosen: Sequence[Interface] = ()
         if self._llm is not None:

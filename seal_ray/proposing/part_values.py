@@ -66,15 +66,14 @@ class PartValues:
     observations: list[Observation] = field(default_factory=list)
     window: int = 0
 
-    def observe(self, gains: Sequence[tuple[Interface, float, float]]) -> None:
-        """Adds a window: interfaces with gain and standard error."""
+    def observe(self, gains: Sequence[tuple[tuple[str, ...], float, float]]) -> None:
+        """Adds a window: the parts of interfaces with gain and standard error."""
         self.window += 1
         self.observations = [each for each in self.observations if each.window > self.window - _WINDOWS]
-        self.observations += [Observation(self.window, parts_of(shown), gain, error) for shown, gain, error in gains]
+        self.observations += [Observation(self.window, *gain) for gain in gains]
 
-    def values(self, interfaces: Sequence[Interface]) -> list[tuple[float, float]]:
-        """Posterior mean and standard deviation of each interface's gain."""
-        asked = [parts_of(interface) for interface in interfaces]
+    def values(self, asked: Sequence[tuple[str, ...]]) -> list[tuple[float, float]]:
+        """Posterior mean and standard deviation of the gain of each tuple of parts."""
         places, means, covariance = self._posterior(part for parts in asked for part in parts)
         values = []
         for parts in asked:
@@ -82,9 +81,8 @@ class PartValues:
             values.append((float(means[at].sum()), float(covariance[np.ix_(at, at)].sum()) ** 0.5))
         return values
 
-    def best_part(self, interface: Interface) -> str:
-        """The part of an interface, which is not plain, with the highest posterior mean."""
-        parts = parts_of(interface)
+    def best_part(self, parts: Sequence[str]) -> str:
+        """The part of these with the highest posterior mean."""
         places, means, _ = self._posterior(parts)
         return max(parts, key=lambda part: float(means[places[part]]))
 

@@ -1,9 +1,9 @@
 """`ProbedProposals`: a curator's proposals with their turn probes, and the archive of the best texts.
 
-The credit of a proposal comes from its parts in the probes of all windows. Only texts that beat the plain interface by
-the error of their credit are imitated, and one for each failure that they repair: a model that repeats one text would
-learn that text by heart, and not to read failures. The archive keeps the texts, and is probed again, with a text that
-combines their best guidelines.
+The credit of a proposal comes from its parts in the probes of all windows, and only from parts that name a failure if
+there are any: others would share in what these repair. Texts that beat the plain interface by the error of their credit
+are imitated, the first for each failure that they repair: other wordings of the same advice would teach it by heart, and
+not to read failures. The archive keeps the best texts, and is probed again, with a text that combines their guidelines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,11 +14,12 @@ from pydantic import TypeAdapter
 
 from envs.interface import Interface
 from envs.interface.value import MAX_GUIDELINES
+from envs.profile import FailureProfile
 from envs.task import JSON
 from policies.proposer import Proposal
 from policies.trajectory import Sample
 from seal_ray.grpo.rows import Row, row_of
-from seal_ray.proposing.part_values import PartValues, shown_text
+from seal_ray.proposing.part_values import PartValues, parts_of, shown_text
 from seal_ray.proposing.turn_probes import ProbeReport, ProbeValue, TurnProber
 from seal_ray.rollout.types import Group
 
@@ -43,6 +44,7 @@ class Credit:
 
 
 _CREDIT: TypeAdapter[Any] = TypeAdapter(Credit | None)
+_LESSONS: TypeAdapter[list[tuple[Sample, float]]] = TypeAdapter(list[tuple[Sample, float]])
 
 
 class ProbedProposals:
@@ -56,7 +58,10 @@ class ProbedProposals:
         """Whether the window has probes: without, nothing is imitated."""
         self.credits: list[Credit | None] = []
         self.archive: list[tuple[Proposal[Interface], Credit]] = []
-        self._imitated: dict[str, None] = {}
+        self._learnt: dict[str, None] = {}
+        """The failures for which a text is imitated, and the best parts of texts that name none."""
+        self._lessons: list[tuple[Sample, float]] = []
+        """The imitated texts with their gain."""
 
     def observe(self, groups: Sequence[Group]) -> None:
         """Adds a round's rollouts, whose turns the next window probes."""
@@ -79,11 +84,13 @@ class ProbedProposals:
             kept.insert(0, Proposal(combined))
         readable = [each for each in (*kept, *proposals) if each.accepted and each.value]
         distinct = {text: each.value for each in readable if each.value and (text := shown_text(each.value))}
-        hopes = dict(zip(distinct, map(sum, self._values.values(list(distinct.values()))), strict=True))
+        naming = {text: self._prober.naming(parts_of(each)) for text, each in distinct.items()}
+        parts = {text: naming[text] or parts_of(each) for text, each in distinct.items()}
+        hopes = dict(zip(parts, map(sum, self._values.values(list(parts.values()))), strict=True))
         first = {shown_text(each.value) for each in kept if each.value}
         order = sorted(
             distinct,
-            key=lambda text: (text in first, self._prober.names_failure(distinct[text]), hopes[text]),
+            key=lambda text: (text in first, bool(naming[text]), hopes[text]),
             reverse=True,
         )
         self._report = self._prober.score([distinct[text] for text in order], seed)
@@ -92,8 +99,8 @@ class ProbedProposals:
         self.credits, self.has_probes = [None] * len(proposals), bool(probes)
         if not probes:
             return
-        self._values.observe([(distinct[text], probe.gain, probe.error) for text, probe in probes.items()])
-        gains = self._values.values([distinct[text] for text in probes])
+        self._values.observe([(parts[text], probe.gain, probe.error) for text, probe in probes.items()])
+        gains = self._values.values([parts[text] for text in probes])
         credit_of = {text: Credit(*gain, probe) for (text, probe), gain in zip(probes.items(), gains, strict=True)}
         self.credits = [_credit(each, credit_of) for each in proposals]
         credited = [(each, credit) for each in readable if (credit := _credit(each, credit_of)) and credit.helps]
@@ -102,6 +109,10 @@ class ProbedProposals:
             texts = [shown_text(other.value) for other, _ in self.archive if other.value]
             if each.value and len(texts) < ARCHIVED and not any(shown_text(each.value) <= text for text in texts):
                 self.archive.append((each, credit))
+
+    def unrepaired(self, profile: FailureProfile) -> FailureProfile:
+        """What a curator reads: without the failures that the archive repairs, so that it writes for others."""
+        return profile.without({name for _, credit in self.archive for name in credit.probe.repaired})
 
     def _combined(self) -> Interface | None:
         """The best text of the archive with the guidelines of all, if there are others, the best guidelines first."""
@@ -113,7 +124,7 @@ class ProbedProposals:
             for each in texts
             for single in (Interface(guidelines=(guideline,)) for guideline in each.guidelines)
         }
-        values = zip(singles.values(), self._values.values(list(singles.values())), strict=True)
+        values = zip(singles.values(), self._values.values(list(map(parts_of, singles.values()))), strict=True)
         best = sorted(((gain, single) for single, (gain, _) in values if gain > 0), key=lambda pair: -pair[0])
         guidelines = tuple(guideline for _, single in best[:MAX_GUIDELINES] for guideline in single.guidelines)
         return replace(texts[0], guidelines=guidelines)
@@ -130,21 +141,26 @@ class ProbedProposals:
         return [None if credit is None else _reward(each, credit) for each, credit in pairs]
 
     def training_rows(self, proposals: Sequence[Proposal[Interface]]) -> list[Row]:
-        """The texts that help where none has, with their gain over the largest as weight. Called once a window.
+        """The texts that were the first to help, of all windows, with their gain over the largest as weight.
 
-        One for each failure that is repaired, and no unlikely one. A text that names no failure has one for its best
-        part. Empty if none helps, or if the window has no probes.
+        One for each failure that is repaired, none without a gain of its own, and no unlikely one. A text that names no
+        failure has one for its best part. The loss clips the ratio to the policy that sampled a text, so that repeated
+        steps stop. Called once a window; empty if nothing has helped, or if the window has no probes.
         """
+        if not self.has_probes:
+            return []
         pairs = [(each, credit) for each, credit in zip(proposals, self.credits, strict=True) if credit is not None]
-        imitated: list[tuple[Sample, float]] = []
         for each, credit in sorted(pairs, key=lambda pair: -pair[1].gain):
-            if each.sample is None or each.value is None or _is_unlikely(each) or not credit.helps:
+            if each.sample is None or each.value is None or _is_unlikely(each):
                 continue
-            repaired = credit.probe.repaired or (self._values.best_part(each.value),)
-            if not self._imitated.keys() >= set(repaired):
-                self._imitated |= dict.fromkeys(repaired)
-                imitated.append((each.sample, credit.gain))
-        return [row_of(sample, gain / imitated[0][1]) for sample, gain in imitated]
+            if not credit.helps or credit.probe.gain <= 0:
+                continue
+            repaired = credit.probe.repaired or (self._values.best_part(parts_of(each.value)),)
+            if not self._learnt.keys() >= set(repaired):
+                self._learnt |= dict.fromkeys(repaired)
+                self._lessons.append((each.sample, credit.gain))
+        largest = max((gain for _, gain in self._lessons), default=1.0)
+        return [row_of(sample, gain / largest) for sample, gain in self._lessons]
 
     def metrics(self) -> dict[str, float]:
         """Of the window's probes, and of the credits of its proposals."""
@@ -174,7 +190,8 @@ class ProbedProposals:
             "tokens": self._report.tokens,
             "credits": [None if credit is None else asdict(credit) for credit in self.credits],
             "archive": [asdict(credit) for _, credit in self.archive],
-            "imitated": list(self._imitated),
+            "learnt": list(self._learnt),
+            "lessons": _LESSONS.dump_python(self._lessons, mode="json"),
         }
 
     def set_state(self, state: Mapping[str, Any], archive: Sequence[Proposal[Interface]]) -> None:
@@ -184,7 +201,8 @@ class ProbedProposals:
         self.has_probes = state["has_probes"]
         self._report = ProbeReport((), state["tokens"])
         self.credits = [_CREDIT.validate_python(value) for value in state["credits"]]
-        self._imitated = dict.fromkeys(state.get("imitated", ()))
+        self._learnt = dict.fromkeys(state.get("learnt", ()))
+        self._lessons = _LESSONS.validate_python(state.get("lessons", ()))
         self.archive = list(zip(archive, map(_CREDIT.validate_python, state["archive"]), strict=True))
 
 

@@ -147,10 +147,10 @@ class TurnProber:
             left = sorted(sorted(left, key=lambda place: -gains[place])[: math.ceil(len(left) / 2)])
         return ProbeReport(values, tokens, perf_counter() - began)
 
-    def names_failure(self, interface: Interface) -> bool:
-        """Whether the interface names the tool or the argument of a failed turn of the window."""
-        words = words_of(interface)
-        return any(_is_named(names, words) for _, names in self._rollouts)
+    def naming(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """The parts of an interface that name the tool or the argument of a failed turn of the window."""
+        words = {part: words_in(part) for part in parts}
+        return tuple(part for part in parts if any(_is_named(names, words[part]) for _, names in self._rollouts))
 
     def _by_kind(self, counts: Callable[[tuple[Kind, tuple[str, ...]]], bool]) -> Counter[Kind]:
         """Kind → plain rollouts that count."""

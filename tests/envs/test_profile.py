@@ -146,6 +146,33 @@ def test_the_most_frequent_stand_first_and_the_tail_is_cut() -> None:
     assert [line.split(":")[0] for line in section] == [f"- {name}" for name in reversed(names[-12:])]
 
 
+def test_a_copy_without_names_has_no_failure_of_theirs() -> None:
+    turns = [
+        turn_diagnosis(index, Label.ARGUMENT_MISMATCH, tool, argument, "type", set())
+        for index, (tool, argument) in enumerate(
+            [("cd", "folder"), ("cp", "source"), ("cp", "destination"), ("ls", None)]
+        )
+    ]
+    profile = profile_of([(Diagnosis("t", "base", tuple(turns), False), 0.0)])
+    before = profile.to_dict()
+
+    def left(*names: str) -> set[str]:
+        keys = profile.without(names).window.tallies
+        return {key for key in keys if key.startswith(("tool/", "argument/"))}
+
+    tools = {tool: f"tool/{tool}/label/argument_mismatch" for tool in ("cd", "cp", "ls")}
+    arguments = {"argument/cd/folder/type", "argument/cp/source/type", "argument/cp/destination/type"}
+    assert left() == left("type", "copy") == {*tools.values(), *arguments}
+    assert left("source") == {*tools.values(), "argument/cd/folder/type", "argument/cp/destination/type"}
+    assert left("source", "folder") == {tools["cp"], tools["ls"], "argument/cp/destination/type"}, (
+        "no argument of cd left"
+    )
+    assert left("ls", "cp") == {tools["cd"], "argument/cd/folder/type"}
+    assert profile.without(["cd"]).window.get("all") == profile.window.get("all")
+    assert profile.without(["cd"]).total == profile.total
+    assert profile.to_dict() == before
+
+
 def test_a_first_turn_is_early_and_a_last_one_late() -> None:
     assert turn_position(0, 1) == "only"
     for turns in (2, 3, 8):

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.diagnosis import Label
+from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.interface import Interface
+from envs.profile import FailureProfile
+from envs.verifier import Outcome, TurnVerdict
 from policies.proposer import Proposal
 from policies.trajectory import Trajectory, derive_seed
 from policies.turn_start import TurnStart
 from seal_ray.algorithm.config import SealConfig
-from seal_ray.proposing.part_values import PartValues
-from seal_ray.proposing.probed import UNLIKELY, ProbedProposals
-from seal_ray.proposing.turn_probes import TurnProber, choose_points, stratified_gain, turns_of
+from seal_ray.proposing.part_values import PartValues, parts_of
+from seal_ray.proposing.probed import UNLIKELY, Credit, ProbedProposals
+from seal_ray.proposing.turn_probes import ProbeValue, TurnProber, choose_points, stratified_gain, turns_of
 from seal_ray.rollout.types import Group, GroupPlan, Member
 from tests.seal_ray.grpo.diagnoses import diagnosed
 from tests.seal_ray.proposing.proposers import SAMPLE, A, B, C
@@ -158,8 +160,8 @@ def test_an_interface_that_names_a_failure_is_probed_where_it_failed() -> None:
     prober = TurnProber(spec_with(), play)
     fill_tools(prober)
     named, other = Interface(guidelines=("Give key_1 m, always.",)), Interface(guidelines=("Give each key m.",))
-    assert prober.names_failure(named)
-    assert not prober.names_failure(other), "a word that is part of a name does not name it"
+    parts = ["give key_1 m, always", "keep it short", "give each key m"]
+    assert prober.naming(parts) == ("give key_1 m, always",), "a word that is part of a name does not name it"
     first, second = prober.score([named, other], seed=1).values
     assert first is not None
     assert second is not None
@@ -177,7 +179,7 @@ def test_one_text_is_imitated_for_each_failure_and_the_best_are_combined() -> No
     prober = TurnProber(spec_with(), Play(says))
     probed = ProbedProposals(prober)
     texts = [Interface(guidelines=(text,)) for text in ("Give key_1 m.", "It wants key_1 m.", "Give key_2 m.")]
-    for seed, (proposed, rows) in enumerate([((0, 1), 1), ((1,), 0), ((2,), 1), ((2,), 0)]):
+    for seed, (proposed, rows) in enumerate([((0, 1), 1), ((1,), 1), ((2,), 2), ((2,), 2)]):
         fill_tools(prober)
         idle = [Proposal(each, sample=SAMPLE) for each in (A, B, C)]
         assert len(window(probed, *(Proposal(texts[n], sample=SAMPLE) for n in proposed), *idle, seed=seed)) == rows
@@ -188,6 +190,31 @@ def test_one_text_is_imitated_for_each_failure_and_the_best_are_combined() -> No
     fill_tools(prober)
     probed.score([], 5, lambda interface: None if len(interface.guidelines) == 1 else "It leaks.")
     assert not probed.archive
+
+
+def test_idle_guidelines_have_no_part_in_what_the_named_ones_repair() -> None:
+    prober = TurnProber(spec_with(), Play(says))
+    probed = ProbedProposals(prober)
+    both, idle = (Interface(guidelines=texts) for texts in (("Give key_1 m.", "Keep it short."), ("Keep it short.",)))
+    for seed, shown in enumerate((both, idle)):
+        fill_tools(prober)
+        assert window(probed, Proposal(shown, sample=SAMPLE), seed=seed) == [1.0], "the first text alone"
+        credit = probed.credits[0]
+        assert credit is not None
+        assert credit.helps == (shown == both)
+        assert abs(credit.gain - (10 / 60 if shown == both else 0.0)) < 0.02
+
+
+def test_a_curator_does_not_read_what_the_archive_repairs() -> None:
+    profile, verdict = FailureProfile(), TurnVerdict(0, Outcome.UNSCORED)
+    for argument in ("source", "destination"):
+        turn = TurnDiagnosis(0, Label.ARGUMENT_MISMATCH, "type", verdict, tool="cp", argument=argument)
+        profile.add(Diagnosis("t", "base", (turn,), False), 0.0)
+    probed = ProbedProposals(prober_of(Play(a_helps)))
+    assert "source" in probed.unrepaired(profile).render()
+    probed.archive = [(Proposal(A), Credit(0.2, 0.1, ProbeValue(0.2, 0.1, 24, 3, repaired=("source",))))]
+    assert "source" not in probed.unrepaired(profile).render()
+    assert "destination" in probed.unrepaired(profile).render()
 
 
 def test_probes_stay_within_their_budget() -> None:
@@ -213,20 +240,21 @@ def test_probes_stay_within_their_budget() -> None:
 
 def test_values_of_parts_are_pooled_over_interfaces_and_windows() -> None:
     values = PartValues()
-    both = Interface(guidelines=("First.", "Second."))
-    values.observe([(A, 0.3, 0.15), (both, 0.2, 0.15), (B, 0.0, 0.15)])
-    ((first, first_error), (second, _), (new, new_error)) = values.values([A, B, C])
+    a, b, c = map(parts_of, (A, B, C))
+    both = parts_of(Interface(guidelines=("First.", "Second.")))
+    values.observe([(a, 0.3, 0.15), (both, 0.2, 0.15), (b, 0.0, 0.15)])
+    ((first, first_error), (second, _), (new, new_error)) = values.values([a, b, c])
     assert first > 0.06 > second
     assert first > first_error
     assert new == pytest.approx(0.0)
     assert new_error == pytest.approx(0.1)
     for _ in range(4):
-        values.observe([(A, -0.2, 0.15)])
-    ((later, _),) = values.values([A])
+        values.observe([(a, -0.2, 0.15)])
+    ((later, _),) = values.values([a])
     assert later < 0, "a value can turn negative as the solver learns"
     restored = PartValues()
     restored.set_state(json.loads(json.dumps(values.get_state())))
-    assert restored.values([A, both]) == values.values([A, both])
+    assert restored.values([a, both]) == values.values([a, both])
 
 
 def window(probed: ProbedProposals, *proposals: Proposal[Interface], seed: int = 1) -> list[float]:
@@ -255,11 +283,13 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     assert other.rewards(texts)[::2] == [pytest.approx(other.credits[0].gain - 0.1), None]
     assert window(probed, Proposal(C, sample=SAMPLE)) == [], "a window without rollouts has no probes, and no step"
     fill(prober)
-    assert window(probed, Proposal(C, sample=SAMPLE), seed=2) == []
+    assert window(probed, Proposal(C, sample=SAMPLE), seed=2) == [1.0], "what helped is imitated again"
     assert [kept.value for kept, _ in probed.archive] == [A], "the archive is probed again"
     fill(prober)
     again = Interface(guidelines=(*A.guidelines, "Second."))
-    assert window(probed, *(Proposal(each, sample=SAMPLE) for each in (A, again)), seed=3) == [], "it was imitated"
+    assert window(probed, *(Proposal(each, sample=SAMPLE) for each in (A, again)), seed=3) == [1.0], (
+        "no text with the same part"
+    )
     assert probed.credits[0] is not None
     assert probed.credits[0].helps
     state = json.loads(json.dumps(probed.get_state()))
