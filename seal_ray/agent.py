@@ -90,30 +90,30 @@ class Agent:
         """Writes it as a model folder in `engine.dtype`, and what LoRA has learnt to `adapter` too."""
         self._learners.export(self.name, self.model, out, dtype=self.export_dtype, adapter=adapter)
 
-    def learn(self, minibatches: Sequence[Minibatch]) -> dict[str, float]:
+    def learn(self, minibatches: Sequence[Minibatch], *, earlier: bool = False) -> dict[str, float]:
         """A gradient step for each minibatch. Returns the metrics of `SealLearner`; none without a minibatch.
 
-        Raises `RatioError` if the rows were sampled with other weights than the learner's.
+        `earlier` weights may have sampled the rows; else it raises `RatioError` if they are not the learner's.
         """
         if not minibatches:
             return {}
         learnt = self._learners.learn(self.name, minibatches)
         error = learnt["ratio_first_error"]
-        if error > self.ratio_tolerance:
+        if error > self.ratio_tolerance and not earlier:
             raise RatioError(
                 f"learner: before its first step the {self.name}'s log-probs are {error:.3g} nats from the engine's, "
                 f"more than {self.ratio_tolerance:g} (training.ratio_tolerance); they do not hold the same weights."
             )
         return learnt
 
-    def learn_proposals(self, rows: list[Row]) -> dict[str, float]:
+    def learn_proposals(self, rows: list[Row], *, earlier: bool = False) -> dict[str, float]:
         """One step on its proposals, and a delivery to its engines. Returns the metrics of the update.
 
-        Does nothing without rows, or if the agent is not trainable.
+        Does nothing without rows, or if the agent is not trainable. `earlier` is that of `learn`.
         """
         if not rows or not self.spec.trainable:
             return {}
-        learnt = self.learn([Minibatch.of([rows])])
+        learnt = self.learn([Minibatch.of([rows])], earlier=earlier)
         self.deliver_update()
         return {f"{self.name}/{key}": learnt[key] for key in _PROPOSER_METRICS}
 

@@ -297,6 +297,10 @@ class CuratorLoop(ProposalLoop[Interface]):
             "promoted": arm == self.incumbent != before,
         }
 
+    @property
+    def learns_earlier(self) -> bool:
+        return self.probed is not None and self.probed.learns_earlier
+
     def training_rows(self, rewards: Sequence[float | None]) -> list[Row]:
         return super().training_rows(rewards) if self.probed is None else self.probed.training_rows(self.proposals)
 

@@ -53,6 +53,11 @@ class ProposalLoop(ABC, Generic[T]):
         self.update_every = update_every
         self.proposals: tuple[Proposal[T], ...] = ()
 
+    @property
+    def learns_earlier(self) -> bool:
+        """Whether the last training rows have texts that earlier weights sampled."""
+        return False
+
     def begins_at(self, round_number: int) -> bool:
         """Whether a window begins with this round, counted from 0."""
         return round_number % self.update_every == 0
@@ -80,7 +85,8 @@ class ProposalLoop(ABC, Generic[T]):
         if self.agent is not None and paid:
             metrics |= {f"{self.name}/reward": sum(paid) / len(paid), f"{self.name}/reward_best": max(paid)}
         if self.agent is not None:
-            metrics |= self.agent.learn_proposals(self.training_rows(rewards))
+            rows = self.training_rows(rewards)
+            metrics |= self.agent.learn_proposals(rows, earlier=self.learns_earlier)
         return WindowReport(proposals, known, metrics | more)
 
     @abstractmethod

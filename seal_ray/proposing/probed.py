@@ -2,8 +2,9 @@
 
 The credit of a proposal comes from its parts in the probes of all windows, and only from parts that name a failure if
 there are any: others would share in what these repair. Texts that beat the plain interface by the error of their credit
-are imitated, the first for each failure that they repair: other wordings of the same advice would teach it by heart, and
-not to read failures. The archive keeps the best texts, and is probed again, with a text that combines their guidelines.
+are imitated, the first for each failure that they repair: other wordings of the same advice would teach it by heart,
+and not to read failures. The archive keeps the best texts, and is probed again, with a text that combines their
+guidelines.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +63,8 @@ class ProbedProposals:
         """The failures for which a text is imitated, and the best parts of texts that name none."""
         self._lessons: list[tuple[Sample, float]] = []
         """The imitated texts with their gain."""
+        self.learns_earlier = False
+        """Whether the last training rows have texts of earlier windows."""
 
     def observe(self, groups: Sequence[Group]) -> None:
         """Adds a round's rollouts, whose turns the next window probes."""
@@ -147,6 +150,7 @@ class ProbedProposals:
         failure has one for its best part. The loss clips the ratio to the policy that sampled a text, so that repeated
         steps stop. Called once a window; empty if nothing has helped, or if the window has no probes.
         """
+        self.learns_earlier = bool(self._lessons)
         if not self.has_probes:
             return []
         pairs = [(each, credit) for each, credit in zip(proposals, self.credits, strict=True) if credit is not None]

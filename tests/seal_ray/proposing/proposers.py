@@ -33,7 +33,8 @@ class Learner:
     name: str = "curator"
     batches: list[list[Row]] = field(default_factory=list)
 
-    def learn_proposals(self, rows: list[Row]) -> dict[str, float]:
+    def learn_proposals(self, rows: list[Row], *, earlier: bool = False) -> dict[str, float]:
+        del earlier
         if not rows:
             return {}
         self.batches.append(rows)

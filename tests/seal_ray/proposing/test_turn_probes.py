@@ -268,6 +268,7 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     probed = ProbedProposals(prober)
     texts = [Proposal(each, sample=SAMPLE) for each in (A, A, B)]
     assert window(probed, *texts) == [1.0], "equal texts count once"
+    assert not probed.learns_earlier
     assert [kept.value for kept, _ in probed.archive] == [A]
     first, second, third = probed.rewards(texts)
     assert first == second
@@ -284,6 +285,7 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     assert window(probed, Proposal(C, sample=SAMPLE)) == [], "a window without rollouts has no probes, and no step"
     fill(prober)
     assert window(probed, Proposal(C, sample=SAMPLE), seed=2) == [1.0], "what helped is imitated again"
+    assert probed.learns_earlier
     assert [kept.value for kept, _ in probed.archive] == [A], "the archive is probed again"
     fill(prober)
     again = Interface(guidelines=(*A.guidelines, "Second."))
