@@ -43,6 +43,8 @@ class LLMCurator(Curator):
         self._before = self._last = Interface.plain()
         self.tried: Sequence[Tried] = ()
         """Interfaces of earlier windows, the best first; set by the caller before `propose`."""
+        self.reads_interfaces = True
+        """Whether it reads the incumbent and those tried; a model that learns what helps would copy them."""
 
     async def propose(
         self, profile: FailureProfile, *, incumbent: Interface, n: int, round_number: int, seed: int
@@ -53,6 +55,8 @@ class LLMCurator(Curator):
             self._before, self._last = self._last, incumbent
 
         def messages_with(most: int) -> tuple[Message, ...]:
+            if not self.reads_interfaces:
+                return messages_for(profile, incumbent=Interface.plain(), before=Interface.plain())
             tried = both_ends(self.tried, most)
             return messages_for(profile, incumbent=incumbent, before=self._before, tried=tried)
 

@@ -133,6 +133,8 @@ class CuratorLoop(ProposalLoop[Interface]):
         self.statistics = ArmStatistics(reward, by_category=self.tasks_may_choose)
         self._guard = guard
         self.probed = probed
+        if isinstance(curator, LLMCurator):
+            curator.reads_interfaces = probed is None
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -193,7 +195,11 @@ class CuratorLoop(ProposalLoop[Interface]):
         chosen: Sequence[Interface] = ()
         if self._llm is not None:
             self._probe(seed)
-            chosen = self._pick(self._llm.pick, [Interface.plain(), before, *earlier], room)
+            if self._helping:
+                self.incumbent, earlier = Arm(self._helping[0]), []
+                chosen = self._helping[1 : self._llm.played]
+            else:
+                chosen = self._pick(self._llm.pick, [Interface.plain(), before, *earlier], room)
         else:
             accepted = [each.value for each in self.proposals if each.value is not None and each.accepted]
             self.incumbent = Arm((accepted or [before])[0])
@@ -214,6 +220,12 @@ class CuratorLoop(ProposalLoop[Interface]):
         if earlier is None or (self._guard is not None and self._guard.check(earlier) is not None):
             return [], room
         return [earlier], room - 1
+
+    @property
+    def _helping(self) -> list[Interface]:
+        """The texts that help by the window's probes, the best first: they are the incumbent and the new arms."""
+        kept = self.probed.archive if self.probed is not None and self.probed.has_probes else []
+        return [each.value for each, _ in kept if each.value is not None]
 
     def _probe(self, seed: int) -> None:
         """Scores the proposals by turn probes."""
@@ -255,7 +267,8 @@ class CuratorLoop(ProposalLoop[Interface]):
         values: Mapping[str, float] = {}
         if self._llm is not None:
             values = self.statistics.values(window)
-            self.incumbent, probability = self.statistics.choose(window, before)
+            chosen, probability = self.statistics.choose(window, before)
+            self.incumbent = before if self._helping else chosen
             gain, error = self.statistics.value(self.incumbent.id)
             metrics = {
                 "curator/promoted": int(self.incumbent != before),

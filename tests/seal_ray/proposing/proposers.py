@@ -86,12 +86,14 @@ def written(*interfaces: Interface) -> tuple[Proposal[Interface], ...]:
     return tuple(Proposal(each, sample=SAMPLE) for each in interfaces)
 
 
-def curator_loop(*proposals: Proposal[Interface], agent: Any = None, guard: Any = None, **settings: Any) -> CuratorLoop:
+def curator_loop(
+    *proposals: Proposal[Interface], agent: Any = None, guard: Any = None, probed: Any = None, **settings: Any
+) -> CuratorLoop:
     """The loop of a curator that is a language model, in windows of a round, with these proposals in each."""
     values = {"kind": "llm", "trainable": True, "proposals": 6, "played": 3, "update_every": 1, **settings}
     section: Any = make_section("curator", values)
     learner: Any = agent or Learner()
-    return CuratorLoop(section, ScriptedCurator(*proposals), agent=learner, guard=guard)
+    return CuratorLoop(section, ScriptedCurator(*proposals), agent=learner, guard=guard, probed=probed)
 
 
 def propose(loop: CuratorLoop, round_number: int = 0, **settings: Any) -> bool:

@@ -14,6 +14,7 @@ from envs.diagnosis import Diagnosis, Label, TurnDiagnosis
 from envs.interface import Interface
 from envs.profile import FailureProfile
 from envs.verifier import Outcome, TurnVerdict
+from policies.curator.llm import LLMCurator
 from policies.proposer import Proposal
 from policies.trajectory import Trajectory, derive_seed
 from policies.turn_start import TurnStart
@@ -23,7 +24,7 @@ from seal_ray.proposing.probed import UNLIKELY, Credit, ProbedProposals
 from seal_ray.proposing.turn_probes import ProbeValue, TurnProber, choose_points, stratified_gain, turns_of
 from seal_ray.rollout.types import Group, GroupPlan, Member
 from tests.seal_ray.grpo.diagnoses import diagnosed
-from tests.seal_ray.proposing.proposers import SAMPLE, A, B, C
+from tests.seal_ray.proposing.proposers import SAMPLE, A, B, C, Guard, curator_loop, groups_at, propose
 from tests.seal_ray.rollout.rounds import Solver
 
 FAILED = [TurnStart(f"ask {n}", "ask", 0, Label.SPURIOUS_TOOL_CALL, 20, ()) for n in range(30)]
@@ -205,6 +206,23 @@ def test_idle_guidelines_have_no_part_in_what_the_named_ones_repair() -> None:
         assert abs(credit.gain - (10 / 60 if shown == both else 0.0)) < 0.02
 
 
+def test_the_best_by_probes_is_the_incumbent_and_what_does_not_help_is_not_played() -> None:
+    texts = [Interface(guidelines=(text,)) for text in ("Give key_1 m.", "Keep it short.")]
+    prober = TurnProber(spec_with(), Play(says))
+    proposals = [Proposal(each, sample=SAMPLE) for each in texts]
+    loop = curator_loop(*proposals, guard=Guard(leaks=C), probed=ProbedProposals(prober))
+    assert isinstance(loop.curator, LLMCurator)
+    assert not loop.curator.reads_interfaces
+    propose(loop)
+    assert [arm.interface for arm in loop.arms[1:]] == texts, "the first window has no probes"
+    loop.close_round(0, [])
+    fill_tools(prober)
+    assert propose(loop, 1)
+    assert [arm.interface for arm in loop.arms[1:]] == [loop.incumbent.interface] == texts[:1], "others do not help"
+    loop.close_round(1, groups_at({Interface.plain(): 0.5, texts[0]: 0.2}))
+    assert loop.incumbent.interface == texts[0], "the next window's probes decide"
+
+
 def test_a_curator_does_not_read_what_the_archive_repairs() -> None:
     profile, verdict = FailureProfile(), TurnVerdict(0, Outcome.UNSCORED)
     for argument in ("source", "destination"):
@@ -268,7 +286,7 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     probed = ProbedProposals(prober)
     texts = [Proposal(each, sample=SAMPLE) for each in (A, A, B)]
     assert window(probed, *texts) == [1.0], "equal texts count once"
-    assert not probed.learns_earlier
+    earlier = probed.learns_earlier
     assert [kept.value for kept, _ in probed.archive] == [A]
     first, second, third = probed.rewards(texts)
     assert first == second
@@ -285,7 +303,7 @@ def test_only_what_helps_is_imitated_and_the_archive_keeps_it() -> None:
     assert window(probed, Proposal(C, sample=SAMPLE)) == [], "a window without rollouts has no probes, and no step"
     fill(prober)
     assert window(probed, Proposal(C, sample=SAMPLE), seed=2) == [1.0], "what helped is imitated again"
-    assert probed.learns_earlier
+    assert (earlier, probed.learns_earlier) == (False, True)
     assert [kept.value for kept, _ in probed.archive] == [A], "the archive is probed again"
     fill(prober)
     again = Interface(guidelines=(*A.guidelines, "Second."))
