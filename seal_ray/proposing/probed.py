@@ -114,7 +114,7 @@ class ProbedProposals:
                 self.archive.append((each, credit))
 
     def unrepaired(self, profile: FailureProfile) -> FailureProfile:
-        """What a curator reads: without the failures that the archive repairs, so that it writes for others."""
+        """A profile without the failures that the archive repairs, so that the curator writes for others."""
         return profile.without({name for _, credit in self.archive for name in credit.probe.repaired})
 
     def _combined(self) -> Interface | None:
